@@ -1,0 +1,1 @@
+"""The HTTP face: FastAPI routes, schemas, problem documents, limits."""

@@ -1,0 +1,1 @@
+"""The Python SDK and the camera agent. They speak HTTP only."""

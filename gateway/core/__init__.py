@@ -1,0 +1,1 @@
+"""Scheduling, pure: no clock, no await, no I/O, no pixels."""

@@ -1,0 +1,197 @@
+"""What goes into the engine and what comes out of it.
+
+Events are facts that a driver reports, actions are decisions that a driver carries out. Neither does
+anything by itself, so a test needs no mock and a log of either is a complete account.
+
+Rule for drivers: events that fall on the same instant are handled in the order of `EVENT_RANK`, and in
+the order in which they were given within one rank. The live driver meets such ties only by accident;
+the simulator and the virtual-time tests meet them all the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.core.types import Category, Frame, Job, Outcome, StreamSpec
+from gateway.core.verdict import Verdict
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterStream:
+    """A camera asks to be admitted. `stream_id` is the driver's choice and must be new."""
+
+    stream_id: str
+    spec: StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStream:
+    """A stream ends: no further frame is taken; frames that wait are still served."""
+
+    stream_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FramesArrived:
+    """`count` frames of one stream are complete in the driver's hands."""
+
+    stream_id: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FrameCancelled:
+    """Nobody waits for this frame any more. Without effect once its job has started."""
+
+    stream_id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """The device answered."""
+
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """The device refused the job, or its answer cannot be used."""
+
+    job_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """A worker's Triton cannot be reached: nothing is dispatched to it until `WorkerBack`."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBack:
+    """A lost worker is served again."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed. Handled twice at one instant, the second has no effect."""
+
+
+Event = (
+    RegisterStream
+    | CloseStream
+    | FramesArrived
+    | FrameCancelled
+    | JobFinished
+    | JobFailed
+    | WorkerLost
+    | WorkerBack
+    | Tick
+)
+
+#: Order of events of one instant: what frees the device first, then what changes the contract, then
+#: frames, then time itself.
+EVENT_RANK: dict[type[Event], int] = {
+    JobFinished: 0,
+    JobFailed: 0,
+    WorkerLost: 1,
+    WorkerBack: 1,
+    CloseStream: 2,
+    RegisterStream: 3,
+    FrameCancelled: 4,
+    FramesArrived: 5,
+    Tick: 6,
+}
+
+# ---------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The stream is part of the promise from now on."""
+
+    stream_id: str
+    category: Category
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The stream is not admitted; the verdict carries the evidence."""
+
+    stream_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """A closed or finished stream has no frame left in the engine. `reason`: closed, finished."""
+
+    stream_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptFrames:
+    """The frames are in; `Frame.job` says which batch each belongs to. In order of `seq`."""
+
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseFrames:
+    """`count` frames were not accepted. `reason`: unknown_stream, closed, finished."""
+
+    stream_id: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Send this batch to the worker of its category now."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class DropFrames:
+    """These accepted frames end without a result.
+
+    Attributes:
+        frames: May be of several streams and batches.
+        outcome: `expired`, `cancelled` or `failed`.
+        reason: A stable word or the device's own message.
+        moved: For each hole that was closed in a batch, the frame that now stands in the dropped
+            frame's place, as ``(job, from_index, to_index)``, in the order they are to be carried out.
+    """
+
+    frames: tuple[Frame, ...]
+    outcome: Outcome
+    reason: str
+    moved: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverFrames:
+    """The job's results go to their streams.
+
+    Attributes:
+        job: As it was started.
+        outcomes: `met` or `missed` for each of ``job.frames``.
+        finished_ns: When the device answered.
+    """
+
+    job: Job
+    outcomes: tuple[Outcome, ...]
+    finished_ns: int
+    started_ns: int
+
+
+Action = Admitted | Rejected | StreamEnded | AcceptFrames | RefuseFrames | StartJob | DropFrames | DeliverFrames

@@ -1,0 +1,170 @@
+"""The nouns of scheduling: streams, categories, frames and jobs.
+
+Everything here is frozen data. Times are integers of nanoseconds on one monotonic clock (fields in
+``_ns``); a *relative* time says so in its docstring. Words are those of ``docs/glossary.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+#: The widest period or deadline that is accepted: one day. Anything longer is a typing error in a
+#: unit, and sums of a few thousand of them stay far inside 64 bits.
+MAX_INTERVAL_NS = 86_400 * NS_PER_S
+#: The narrowest: 100 us. A shorter period than one memory copy of a frame cannot be served.
+MIN_INTERVAL_NS = 100_000
+
+#: The worker of a gateway that drives a single accelerator.
+LOCAL_WORKER = "local"
+
+
+class ServiceClass(StrEnum):
+    """What a stream is promised (DeepRT's real-time and non-real-time requests)."""
+
+    REAL_TIME = "real_time"
+    BEST_EFFORT = "best_effort"
+
+
+class Outcome(StrEnum):
+    """How an accepted frame ended. Each accepted frame has exactly one."""
+
+    MET = "met"
+    MISSED = "missed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class OnLate(StrEnum):
+    """What becomes of a frame whose deadline passes before it is dispatched."""
+
+    DROP = "drop"
+    SERVE = "serve"
+
+
+class JobDeadline(StrEnum):
+    """Which deadline a job carries: its frames' earliest, or the paper's joint + window."""
+
+    FRAME = "frame"
+    WINDOW = "window"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Category:
+    """Frames that may share a batch.
+
+    Attributes:
+        model: Triton's name of the model.
+        version: Triton's version string, resolved (never empty).
+        shape: One frame in the model's input layout, without the batch axis.
+        dtype: Triton's datatype, for example ``UINT8``.
+        service_class: Real-time and best-effort frames never share a batch.
+        worker: The Triton endpoint that runs it.
+    """
+
+    model: str
+    version: str
+    shape: tuple[int, ...]
+    dtype: str = "UINT8"
+    service_class: ServiceClass = ServiceClass.REAL_TIME
+    worker: str = LOCAL_WORKER
+
+    def __str__(self) -> str:
+        """Return ``model/version[shape]dtype``, the form used in logs."""
+        return f"{self.model}/{self.version}{list(self.shape)}{self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What a camera asks for; the contract once it is admitted.
+
+    Attributes:
+        model, version, shape, dtype: See `Category`.
+        period_ns: Time between two frames.
+        deadline_ns: Relative deadline of every frame, counted from its arrival.
+        frames: How many frames will come; None for an unbounded stream.
+        start_in_ns: When the first frame comes, relative to the registration.
+        on_late: What to do with a frame that is late before it is dispatched.
+        name: A label for people; not unique.
+
+    Raises:
+        ValueError: A period or deadline outside [`MIN_INTERVAL_NS`, `MAX_INTERVAL_NS`], a frame
+            count below 1, a negative start, or an empty shape.
+    """
+
+    model: str
+    version: str
+    shape: tuple[int, ...]
+    period_ns: int
+    deadline_ns: int
+    dtype: str = "UINT8"
+    frames: int | None = None
+    start_in_ns: int = 0
+    on_late: OnLate = OnLate.DROP
+    name: str = ""
+    service_class: ServiceClass = ServiceClass.REAL_TIME
+
+    def __post_init__(self) -> None:
+        """Check the bounds that every later sum relies on."""
+        for field, value in (("period_ns", self.period_ns), ("deadline_ns", self.deadline_ns)):
+            if not MIN_INTERVAL_NS <= value <= MAX_INTERVAL_NS:
+                raise ValueError(f"{field} must lie in [{MIN_INTERVAL_NS}, {MAX_INTERVAL_NS}], not {value}")
+        if self.frames is not None and self.frames < 1:
+            raise ValueError(f"frames must be at least 1, not {self.frames}")
+        if not 0 <= self.start_in_ns <= MAX_INTERVAL_NS:
+            raise ValueError(f"start_in_ns must lie in [0, {MAX_INTERVAL_NS}], not {self.start_in_ns}")
+        if not self.shape or any(axis < 1 for axis in self.shape):
+            raise ValueError(f"shape must have at least one axis, each at least 1, not {self.shape}")
+
+    def category(self, worker: str = LOCAL_WORKER) -> Category:
+        """Return the category that this stream's frames belong to on `worker`."""
+        return Category(self.model, self.version, self.shape, self.dtype, self.service_class, worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One accepted frame.
+
+    Attributes:
+        stream_id: Its stream.
+        seq: Position in its stream, from 0.
+        arrival_ns: The ``now_ns`` at which the engine handled it.
+        deadline_ns: Absolute: ``arrival_ns`` plus the stream's relative deadline.
+        job: Id of the batch it was put in. Fixed on arrival: the batch a frame will run in is known
+            before the job is released, so its bytes can be written where they will be read.
+        on_late: Copied from its stream, which may be gone before the frame is.
+    """
+
+    stream_id: str
+    seq: int
+    arrival_ns: int
+    deadline_ns: int
+    job: int
+    on_late: OnLate = OnLate.DROP
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The unit scheduled: one batch of one category (DeepRT's job instance).
+
+    Attributes:
+        id: Unique in the life of an engine; grows with creation.
+        category: Of all its frames.
+        frames: In arrival order, except that a cancelled frame's place is taken by the last one.
+        release_ns: The joint that closed its window, or the start of an early dispatch.
+        deadline_ns: Absolute.
+        execution_ns: Profiled execution time at ``len(frames)``, dispatch overhead included.
+        early: Dispatched before its window's joint because the device was idle.
+    """
+
+    id: int
+    category: Category
+    frames: tuple[Frame, ...]
+    release_ns: int
+    deadline_ns: int
+    execution_ns: int
+    early: bool = False

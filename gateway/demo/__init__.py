@@ -1,0 +1,1 @@
+"""`framegate demo`: the product doing its job on real video, with the proof."""

@@ -1,0 +1,1 @@
+"""Metrics, the decision log and logging."""

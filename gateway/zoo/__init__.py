@@ -1,0 +1,1 @@
+"""Builds or fetches the weights of the models in `model_repository/`."""

@@ -1,0 +1,1 @@
+"""Offline measurement of execution times."""
