@@ -1,1 +1,5 @@
-"""The same engine on virtual time."""
+"""The simulator: the gateway's own engine on virtual time, fed from a trace.
+
+Nothing of the scheduling lives here: `driver` holds the clock, `trace` and `events` the cameras, `execution` the
+device, `report` the figures.
+"""

@@ -1,0 +1,157 @@
+"""What the engine costs: time per frame and per job, admission by number of frames, simulated frames per second.
+
+``python -m benchmarks.engine --json`` prints one JSON object. Figures are of one core, best of several runs, and
+only ratios between figures of one run travel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+
+from gateway.core.admission import evaluate
+from gateway.core.config import EngineConfig
+from gateway.core.engine import Engine
+from gateway.core.events import Action, FramesArrived, JobFinished, RegisterStream, StartJob
+from gateway.core.profile import Profile, ProfileEntry
+from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
+from gateway.sim.driver import simulate
+from gateway.sim.trace import TraceEntry
+
+_RUNS = 5
+_SHAPES = ((64, 64, 3), (128, 128, 3), (224, 224, 3), (240, 320, 3))
+
+
+def _profile(frame_ms: float, most: int = 16) -> Profile:
+    """A device that takes `frame_ms` for one frame and 40 % of that for each further one of a batch."""
+    entries = []
+    for shape in _SHAPES:
+        for batch in range(1, most + 1):
+            ms = frame_ms * (1 + 0.4 * (batch - 1))
+            entries.append(ProfileEntry("m", "1", shape, "UINT8", batch, 1000, ms, ms, ms))
+    return Profile(tuple(entries))
+
+
+def _specs(count: int, period_ms: int, deadline_ms: int, frames: int | None) -> list[StreamSpec]:
+    return [
+        StreamSpec(
+            model="m",
+            version="1",
+            shape=_SHAPES[i % len(_SHAPES)],
+            period_ns=(period_ms + i % 7) * NS_PER_MS,
+            deadline_ns=(deadline_ms + 5 * (i % 5)) * NS_PER_MS,
+            frames=frames,
+            start_in_ns=(i * period_ms // count) * NS_PER_MS,
+        )
+        for i in range(count)
+    ]
+
+
+def _best(run: Callable[[], float]) -> float:
+    return min(run() for _ in range(_RUNS))
+
+
+def handle_frame_us(streams: int = 40, rounds: int = 500) -> float:
+    """`Engine.handle` of one `FramesArrived` while the device is busy, in us."""
+    engine = Engine(_profile(0.2))
+    for i, spec in enumerate(_specs(streams, 1000, 2000, None)):
+        engine.handle(RegisterStream(f"s{i}", spec), 0)
+    events = [FramesArrived(f"s{i}") for i in range(streams)]
+    spent, now_ns = 0.0, 0
+    engine.handle(events[0], 0)
+    job: int | None = 0
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for event in events:
+            now_ns += 1_000
+            engine.handle(event, now_ns)
+            engine.next_wakeup_ns()
+        spent += time.perf_counter() - begin
+        while job is not None:
+            now_ns += NS_PER_MS
+            job = _started(engine.handle(JobFinished(job), now_ns))
+        job = _started(engine.handle(events[0], now_ns))
+    return spent / (rounds * streams) * 1e6
+
+
+def _started(actions: list[Action]) -> int | None:
+    for action in actions:
+        if isinstance(action, StartJob):
+            return action.job.id
+    return None
+
+
+def handle_job_us(rounds: int = 300) -> float:
+    """`Engine.handle` of one `JobFinished` of 8 frames that starts the next job, in us."""
+    engine = Engine(_profile(0.2, most=8))
+    for i, spec in enumerate(_specs(4, 1000, 2000, None)):
+        engine.handle(RegisterStream(f"s{i}", spec), 0)
+    spent, now_ns, jobs = 0.0, 0, 0
+    for _ in range(rounds):
+        job = _started(engine.handle(FramesArrived("s0", 8), now_ns))
+        for i in range(4):
+            engine.handle(FramesArrived(f"s{i}", 16), now_ns)
+        while job is not None:
+            now_ns += NS_PER_MS
+            begin = time.perf_counter()
+            actions = engine.handle(JobFinished(job), now_ns)
+            engine.next_wakeup_ns()
+            spent += time.perf_counter() - begin
+            jobs += 1
+            job = _started(actions)
+    return spent / jobs * 1e6
+
+
+def admission_ms(frames: int) -> float:
+    """One exact test over `frames` future frames of finite streams, in ms."""
+    streams = max(2, min(40, frames // 25))
+    config = EngineConfig(max_horizon_frames=10 * frames, early_dispatch=False)
+    engine = Engine(_profile(0.2), config)
+    specs = _specs(streams, 100, 200, frames // streams)
+    for i, spec in enumerate(specs[:-1]):
+        engine.handle(RegisterStream(f"s{i}", spec), 0)
+    state = engine.admission_state(0)
+
+    def once() -> float:
+        begin = time.perf_counter()
+        verdict = evaluate(state, specs[-1])
+        spent = time.perf_counter() - begin
+        assert verdict.admitted, f"the benchmark's own set does not fit: {verdict}"
+        return spent * 1e3
+
+    return _best(once)
+
+
+def simulated_frames_per_s(streams: int = 40, seconds: int = 30) -> float:
+    """Frames of simulated traffic per second of wall time, one core."""
+    trace = [TraceEntry(f"stream-{i}", 0, spec) for i, spec in enumerate(_specs(streams, 33, 100, None), 1)]
+
+    def once() -> float:
+        begin = time.perf_counter()
+        report = simulate(trace, _profile(0.3), duration_ns=seconds * NS_PER_S)
+        return (time.perf_counter() - begin) / report.frames
+
+    return 1 / _best(once)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    arguments = parser.parse_args(argv)
+    figures = {
+        "handle_frame_us": _best(handle_frame_us),
+        "handle_job_us": _best(handle_job_us),
+        "simulated_frames_per_s": simulated_frames_per_s(),
+        **{f"admission_{frames}_ms": admission_ms(frames) for frames in (100, 1_000, 10_000, 100_000)},
+    }
+    rounded = {name: round(value, 3) for name, value in figures.items()}
+    lines = [json.dumps(rounded)] if arguments.json else [f"{name:24} {value:12}" for name, value in rounded.items()]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

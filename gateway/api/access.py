@@ -1,0 +1,50 @@
+"""Counts answers by route. Route *templates*, never paths: a caller must not be able to make series."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.telemetry.metrics import Metrics
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNMATCHED = "unmatched"
+#: In place of a status, when the client went away before there was an answer. (nginx uses the same number.)
+CLIENT_GONE = 499
+
+
+class CountAnswers:
+    """ASGI middleware around everything else."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._responses = metrics.responses
+        self._children: dict[tuple[str, str, int], Counter] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application and count its answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = CLIENT_GONE
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await self._app(scope, receive, watched)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        key = (method, _route(scope), status)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._responses.labels(*map(str, key))
+        child.inc()
+
+
+def _route(scope: Scope) -> str:
+    """Return the template of the route that the router found; the bare endpoint of frames carries its own."""
+    route = scope.get("route") or scope.get("endpoint")
+    path = getattr(route, "path", None)
+    return path if isinstance(path, str) else UNMATCHED

@@ -1,0 +1,182 @@
+"""Frames in, results out: the hot path of the HTTP side.
+
+`POST .../frames` is answered by bare ASGI, before FastAPI sees it: the framework's own routing and handling
+cost about as much as everything that the gateway does for a frame of 150 kB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.api.limits import check_announced, read_body, refuse_body
+from gateway.api.problems import describe, problem_response
+from gateway.api.results import dump, error_of, frame_result
+from gateway.api.schemas import ResultsPage, ResultsQuery
+from gateway.api.state import ApiState, State, while_wanted
+from gateway.api.streams import find_stream
+from gateway.errors import (
+    BodyTooLarge,
+    FramegateError,
+    FrameSizeMismatch,
+    MethodNotAllowed,
+    StreamClosed,
+    StreamFinished,
+    StreamNotFound,
+    ValidationFailed,
+)
+from gateway.runtime.results import FrameTicket, StreamRecord
+
+router = APIRouter(prefix="/v1/streams", tags=["frames"])
+
+_JSON = [(b"content-type", b"application/json")]
+_WAIT = {"true": True, "1": True, "false": False, "0": False}
+
+
+class PostFrames:
+    """ASGI middleware that answers ``POST /v1/streams/{stream_id}/frames`` and passes on everything else.
+
+    The body is one or more raw frames back to back, of any content type.
+
+    It waits until all of them have ended, unless ``?wait=false``. If the client goes away while it waits,
+    its frames are cancelled; one that has been sent to Triton already runs to its end.
+    """
+
+    path = "/v1/streams/{stream_id}/frames"
+    _pattern = re.compile("/v1/streams/([^/]+)/frames")
+
+    def __init__(self, app: ASGIApp, state: ApiState) -> None:
+        self._app = app
+        self._state = state
+        self._gateway = state.gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the call, if it is ours."""
+        found = self._pattern.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        scope["endpoint"] = self  # for `CountAnswers`, as a router would
+        try:
+            if scope["method"] != "POST":
+                raise MethodNotAllowed(f"{scope['method']} is not allowed here; POST is.")
+            await self._post(found[1], scope, receive, send)
+        except MethodNotAllowed as error:
+            await problem_response(error, {"Allow": "POST", "Connection": "close"})(scope, receive, send)
+        except BodyTooLarge as error:
+            await refuse_body(error, receive, send)
+        except FramegateError as error:
+            await problem_response(error)(scope, receive, send)
+
+    async def _post(self, stream_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._state.metrics.refused
+        try:
+            wait = _parse_wait(scope["query_string"])
+            body = await self._read(stream_id, scope, receive)
+        except FramegateError as error:
+            refused[error.code] += 1
+            raise
+        if body is None:
+            refused["client_gone"] += 1
+            return
+        tickets = self._gateway.submit(stream_id, body)  # counts what it refuses
+        del body  # the frames are in the arena: a call that waits holds nothing
+        if not wait:
+            seqs = [ticket.seq for ticket in tickets]
+            await _answer(send, 202, {"seqs": seqs, "results_url": f"/v1/streams/{stream_id}/results"})
+        elif await self._until_ended(tickets, receive):
+            results = [ticket.result.result() for ticket in tickets]
+            if (failure := error_of(results)) is not None:
+                raise failure
+            await _answer(send, 200, {"results": [frame_result(result) for result in results]})
+
+    async def _read(self, stream_id: str, scope: Scope, receive: Receive) -> bytes | None:
+        """Return the body; what can be refused without it is refused before it is read."""
+        self._state.check_not_stopping()
+        record = find_stream(self._state, stream_id)
+        limits = self._state.settings.limits
+        limit_bytes = min(limits.max_body_bytes, limits.max_frames_per_post * record.frame_bytes)
+        announced = check_announced(scope, limit_bytes)
+        if announced is not None:
+            _check_size(announced, record)
+        return await read_body(scope, receive, limit_bytes)
+
+    async def _until_ended(self, tickets: Sequence[FrameTicket], receive: Receive) -> bool:
+        """Wait for all results; False if the client went away first, and its frames are cancelled."""
+        watcher = asyncio.ensure_future(self._cancel_when_gone(tickets, receive))
+        try:
+            # Unlike an await of the futures themselves, this leaves them alone if the call is cut off.
+            await asyncio.wait([ticket.result for ticket in tickets])
+        except asyncio.CancelledError:
+            self._cancel(tickets)
+            raise
+        finally:
+            watcher.cancel()
+        return not watcher.done()
+
+    async def _cancel_when_gone(self, tickets: Sequence[FrameTicket], receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._cancel(tickets)
+
+    def _cancel(self, tickets: Sequence[FrameTicket]) -> None:
+        for ticket in tickets:
+            if not ticket.result.done():
+                self._gateway.cancel(ticket)
+
+
+def _check_size(size: int, record: StreamRecord) -> None:
+    if size == 0 or size % record.frame_bytes:
+        raise FrameSizeMismatch(
+            f"A frame of this stream has {record.frame_bytes} bytes; the body has {size}, not a multiple of it.",
+            expected_bytes=record.frame_bytes,
+            received_bytes=size,
+        )
+
+
+def _parse_wait(query_string: bytes) -> bool:
+    if not query_string:
+        return True
+    wait = True
+    for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+        if name != "wait" or value not in _WAIT:
+            raise ValidationFailed("The only query parameter is `wait`, true or false.", errors=[])
+        wait = _WAIT[value]
+    return wait
+
+
+async def _answer(send: Send, status: int, content: object) -> None:
+    body = dump(content)
+    headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@router.get(
+    "/{stream_id}/results",
+    responses={200: {"model": ResultsPage}, **describe(StreamNotFound, ValidationFailed)},
+)
+async def get_results(
+    stream_id: str, query: Annotated[ResultsQuery, Query()], request: Request, state: State
+) -> Response:
+    """Wait for frames that ended with a `seq` above `after`. Only the newest results are kept."""
+    find_stream(state, stream_id)
+    timeout_ms = min(query.timeout_ms, state.settings.limits.long_poll_max_ms)
+    work = state.gateway.results(stream_id, query.after, timeout_ms)
+    results = await while_wanted(work, request.receive, state.draining) or []
+    page = {
+        "results": [frame_result(result) for result in results],
+        "next_after": max((result.seq for result in results), default=query.after),
+        "state": find_stream(state, stream_id).state,
+    }
+    return Response(dump(page), media_type="application/json")
+
+
+#: What `PostFrames` raises, for the OpenAPI document.
+ERRORS = (FrameSizeMismatch, BodyTooLarge, StreamNotFound, StreamClosed, StreamFinished, ValidationFailed)

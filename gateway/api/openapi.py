@@ -1,0 +1,91 @@
+"""The OpenAPI document: FastAPI's, plus what it cannot see because it is not FastAPI's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from gateway.api.frames import ERRORS, PostFrames
+from gateway.api.problems import PROBLEM_SCHEMA, describe
+from gateway.api.schemas import FrameOutcomes, FramesAccepted, StreamRequest
+from gateway.errors import ArenaFull, FrameCancelled, FrameExpired, FrameFailed, Stopping
+
+_REF = "#/components/schemas/{model}"
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` serve the completed document."""
+    original = app.openapi
+
+    def completed() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _complete(original())
+        return app.openapi_schema
+
+    app.openapi = completed  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _complete(document: dict[str, Any]) -> dict[str, Any]:
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM_SCHEMA
+    for model in (StreamRequest, FrameOutcomes, FramesAccepted):
+        _add_schema(schemas, model)
+    document["paths"][PostFrames.path] = {"post": _post_frames()}
+    for path in document["paths"].values():
+        for operation in path.values():
+            _replace_validation_answer(operation["responses"])
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    return document
+
+
+def _add_schema(schemas: dict[str, Any], model: type[BaseModel]) -> None:
+    schema = model.model_json_schema(ref_template=_REF)
+    schemas.update(schema.pop("$defs", {}))
+    schemas[model.__name__] = schema
+
+
+def _replace_validation_answer(responses: dict[str, Any]) -> None:
+    """FastAPI documents its own form of a 422, which we never send."""
+    answer = responses.get("422", {}).get("content", {})
+    if answer.pop("application/json", None) is not None and not answer:
+        responses["422"]["content"] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def _post_frames() -> dict[str, Any]:
+    def answer(model: type[BaseModel], text: str) -> dict[str, Any]:
+        schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+        return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+    problems = describe(*ERRORS, FrameExpired, FrameFailed, FrameCancelled, ArenaFull, Stopping)
+    return {
+        "tags": ["frames"],
+        "summary": "Post Frames",
+        "description": (
+            "One or more raw frames back to back, each `frame_bytes` long; any content type is taken. Waits until "
+            "all of them have ended; a client that goes away while it waits cancels its frames. A frame that was "
+            "alone and did not get a result is a problem (502, 503, 504); of several, each says its own outcome."
+        ),
+        "operationId": "post_frames",
+        "parameters": [
+            {"name": "stream_id", "in": "path", "required": True, "schema": {"type": "string"}},
+            {
+                "name": "wait",
+                "in": "query",
+                "required": False,
+                "description": "`false`: answer at once; ask for results later.",
+                "schema": {"type": "boolean", "default": True},
+            },
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        "responses": {
+            "200": answer(FrameOutcomes, "All frames have ended."),
+            "202": answer(FramesAccepted, "The frames are in."),
+            **{str(status): text for status, text in problems.items()},
+        },
+    }

@@ -1,0 +1,159 @@
+"""Problem documents (RFC 9457): the only place where an error becomes an answer.
+
+``docs/api.md`` lists the codes. `register` installs the handlers, so that also a path that does not
+exist, a method that is not allowed and a body that does not parse are answered in this form; `LastHandler`
+does it for everything that nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.errors import FramegateError, MethodNotAllowed, NotFound, ValidationFailed
+
+logger = logging.getLogger(__name__)
+
+PROBLEM_JSON = "application/problem+json"
+#: More faults than this in one body help nobody.
+MAX_LISTED_ERRORS = 20
+#: Names of unknown fields are the caller's text: cut, so that an answer stays small.
+MAX_ECHOED_CHARS = 80
+
+
+def document(error: FramegateError) -> dict[str, Any]:
+    """Return the problem document of `error`."""
+    return {
+        "type": f"urn:framegate:problem:{error.code}",
+        "title": error.title,
+        "status": error.status,
+        "code": error.code,
+        "detail": error.detail,
+        **error.members,
+    }
+
+
+def problem_response(error: FramegateError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer for `error`; `Retry-After` is set if the error knows when to come back."""
+    merged = dict(headers or {})
+    if error.retry_after_s is not None:
+        merged["Retry-After"] = str(math.ceil(error.retry_after_s))
+    body = orjson.dumps(document(error), option=orjson.OPT_SERIALIZE_NUMPY, default=str)
+    return Response(body, error.status, merged, media_type=PROBLEM_JSON)
+
+
+def validation_failed(faults: Iterable[Mapping[str, Any]]) -> ValidationFailed:
+    """Return the error for pydantic's `faults`.
+
+    The values themselves are not echoed: they may be huge, or have no form in JSON (NaN).
+    """
+    listed = []
+    for fault in faults:
+        path = ".".join(str(step)[:MAX_ECHOED_CHARS] for step in fault["loc"]) or "body"
+        listed.append({"field": path, "message": str(fault["msg"])[:500], "type": str(fault["type"])})
+        if len(listed) == MAX_LISTED_ERRORS:
+            break
+    first = listed[0]
+    more = f" (and {len(listed) - 1} more)" if len(listed) > 1 else ""
+    return ValidationFailed(f"{first['field']}: {first['message']}{more}", errors=listed)
+
+
+def from_pydantic(error: ValidationError) -> ValidationFailed:
+    """Return the error for a body that one of our schemas refused."""
+    return validation_failed(error.errors(include_url=False, include_context=False, include_input=False))
+
+
+def _from_http(error: HTTPException, request: Request) -> FramegateError:
+    """Return ours for what the router raises."""
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return NotFound("See /docs for the calls that this gateway answers.")
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        return MethodNotAllowed(f"{request.method} is not allowed here; {allowed} is.")
+    if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ValidationFailed(str(error.detail)[:500], errors=[])
+    return FramegateError()
+
+
+def register(app: FastAPI) -> None:
+    """Install the handlers on `app`."""
+
+    @app.exception_handler(FramegateError)
+    async def on_error(_request: Request, error: FramegateError) -> Response:
+        return problem_response(error)
+
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> Response:
+        return problem_response(_from_http(error, request), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
+        return problem_response(validation_failed(error.errors()))
+
+
+class LastHandler:
+    """ASGI middleware: an exception that nobody foresaw is logged once and answered without detail."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, and answer 500 in its stead if it raises."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:
+            logger.exception("unexpected error while answering %s", scope["method"])
+            if not started:
+                await problem_response(FramegateError("See the gateway's log."))(scope, receive, send)
+
+
+def describe(*errors: type[FramegateError]) -> dict[int | str, dict[str, Any]]:
+    """Return FastAPI's `responses` for these errors: one entry per status, the codes in its description."""
+    by_status: dict[int | str, list[type[FramegateError]]] = {}
+    for error in errors:
+        by_status.setdefault(error.status, []).append(error)
+    reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    return {
+        status: {
+            "description": "; ".join(f"`{error.code}`: {error.title}" for error in group),
+            "content": {PROBLEM_JSON: reference},
+        }
+        for status, group in by_status.items()
+    }
+
+
+#: The schema that `describe` refers to.
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "title": "Problem",
+    "description": "RFC 9457 problem document. Further members carry the evidence of the given code.",
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "Stable; what programs should test."},
+        "detail": {"type": "string"},
+    },
+    "required": ["type", "title", "status", "code", "detail"],
+    "additionalProperties": True,
+}

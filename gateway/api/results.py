@@ -1,0 +1,79 @@
+"""A frame's result as JSON.
+
+Outputs are written by orjson straight from the numpy array: flat, row-major. What is not finite becomes
+``null``, so that the answer is strict JSON; every number of up to 64 bits is written in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from gateway.core.types import Outcome
+from gateway.errors import FrameCancelled, FrameExpired, FrameFailed, FramegateError
+from gateway.runtime.results import FrameResult
+
+_DATATYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+}
+
+
+def dump(content: object) -> bytes:
+    """Return `content` as strict JSON."""
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def tensor(row: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return one output of one frame; `BYTES` elements are decoded as UTF-8, what is not gets U+FFFD."""
+    datatype = _DATATYPES.get(row.dtype.name)
+    if datatype is None:
+        strings = [x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in row.ravel().tolist()]
+        return {"datatype": "BYTES", "shape": row.shape, "data": strings}
+    return {"datatype": datatype, "shape": row.shape, "data": np.ascontiguousarray(row).ravel()}
+
+
+def frame_result(result: FrameResult) -> dict[str, Any]:
+    """Return the members of `schemas.FrameOutcome`."""
+    return {
+        "seq": result.seq,
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+        "latency_ms": result.latency_ms,
+        "deadline_ms": result.deadline_ms,
+        "batch": result.batch,
+        "queue_ms": result.queue_ms,
+        "execute_ms": result.execute_ms,
+        "degraded": result.degraded,
+        "shape": result.shape,
+        "outputs": None if result.outputs is None else {name: tensor(row) for name, row in result.outputs.items()},
+    }
+
+
+#: A frame that was alone in its call and has no outputs is an error of that call.
+_ALONE: dict[Outcome, type[FramegateError]] = {
+    Outcome.EXPIRED: FrameExpired,
+    Outcome.FAILED: FrameFailed,
+    Outcome.CANCELLED: FrameCancelled,
+}
+
+
+def error_of(results: Sequence[FrameResult]) -> FramegateError | None:
+    """Return the error that the only frame of a call ended in, None if there are several or it has outputs."""
+    if len(results) != 1 or (error := _ALONE.get(results[0].outcome)) is None:
+        return None
+    return error(results[0].reason, result=frame_result(results[0]))

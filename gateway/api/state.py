@@ -1,0 +1,83 @@
+"""What the routes share: the gateway, its settings and metrics, and whether the server is going down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+from starlette.types import Receive
+
+from gateway.errors import Stopping
+from gateway.runtime.gateway import Gateway
+from gateway.settings import Settings
+from gateway.telemetry.metrics import Metrics
+
+T = TypeVar("T")
+
+
+@dataclass
+class ApiState:
+    """One per application; routes get it as `State`.
+
+    Attributes:
+        draining: Set once the server is going down: long polls answer with what there is, and nothing
+            new is taken.
+    """
+
+    gateway: Gateway
+    settings: Settings
+    metrics: Metrics
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    _started: bool = False
+    _stop: asyncio.Task[None] | None = None
+
+    async def start_gateway(self) -> None:
+        """Start the gateway, if nobody has. Raises what `Gateway.start` raises."""
+        if not self._started:
+            self._started = True
+            await self.gateway.start()
+
+    async def stop_gateway(self) -> None:
+        """Stop the gateway once, whoever asks first, and return when that is done."""
+        self.draining.set()
+        if self._stop is None:
+            self._stop = asyncio.create_task(self.gateway.stop())
+        await asyncio.shield(self._stop)
+
+    def check_not_stopping(self) -> None:
+        """Refuse what would only be cut off.
+
+        Raises:
+            Stopping: The server is going down.
+        """
+        if self.draining.is_set():
+            raise Stopping(retry_after_s=5)
+
+
+async def _state(request: Request) -> ApiState:
+    state: ApiState = request.app.state.api
+    return state
+
+
+State = Annotated[ApiState, Depends(_state)]
+
+
+async def while_wanted(work: Coroutine[Any, Any, T], receive: Receive, draining: asyncio.Event) -> T | None:
+    """Run `work` until it is done, nobody waits for it any more or the server is going down: then None."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(receive))
+    drain = asyncio.ensure_future(draining.wait())
+    try:
+        await asyncio.wait({task, gone, drain}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for each in (task, gone, drain):
+            each.cancel()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,142 @@
+"""A camera: sends the frames of one stream open-loop, at their true rate, whatever the answers do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from gateway import errors
+from gateway.client.client import FramegateClient
+from gateway.client.pacing import NS_PER_S, Schedule
+from gateway.client.problems import GatewayUnreachable, ProblemError
+from gateway.client.reader import FrameFeed
+from gateway.client.stats import Stats
+from gateway.client.types import FrameResult, StreamHandle
+from gateway.client.video import VideoFrame
+
+#: After one of these no further frame of the stream can be accepted.
+ENDED_CODES = frozenset({errors.StreamClosed.code, errors.StreamNotFound.code, errors.StreamFinished.code})
+
+
+@dataclass(frozen=True)
+class SentFrame:
+    """One frame that was answered.
+
+    Attributes:
+        tick: Its place in the camera's schedule.
+        frame: As it was sent.
+        sent_ns: When, on the camera's monotonic clock.
+        result: The gateway's answer.
+    """
+
+    tick: int
+    frame: VideoFrame
+    sent_ns: int
+    result: FrameResult
+
+
+class Camera:
+    """Sends one stream's frames.
+
+    Each frame is a POST of its own that waits for its result. A slow gateway does not slow the camera: up to
+    `max_in_flight` posts are open at a time, and ticks beyond that are skipped and counted.
+
+    Args:
+        client: Of the gateway.
+        stream: As it was admitted.
+        feed: Where frames come from.
+        max_in_flight: None: two deadlines' worth of frames, and at least two.
+        on_frame: Called with each answered frame, on the event loop.
+        now_ns: The monotonic clock; for tests.
+        sleep: Waits a number of seconds on that clock; for tests.
+
+    Attributes:
+        stats: Running figures.
+        ended_by: The problem that ended the stream from the gateway's side, if one did.
+    """
+
+    def __init__(
+        self,
+        client: FramegateClient,
+        stream: StreamHandle,
+        feed: FrameFeed,
+        *,
+        max_in_flight: int | None = None,
+        on_frame: Callable[[SentFrame], None] | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.stream = stream
+        self.stats = Stats()
+        self.ended_by: ProblemError | None = None
+        self._client = client
+        self._feed = feed
+        self._max_in_flight = max_in_flight or max(2, round(2 * stream.deadline_ms / stream.period_ms))
+        self._on_frame = on_frame
+        self._now_ns = now_ns
+        self._sleep = sleep
+        self._in_flight: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Frames sent and not answered yet."""
+        return len(self._in_flight)
+
+    async def run(self, *, start_ns: int | None = None, until_ns: int | None = None, frames: int | None = None) -> None:
+        """Send until the feed ends, `frames` are sent, a tick would lie at or after `until_ns`, or the stream is gone.
+
+        Cancel it to stop the camera; call `drain` after it in either case.
+        """
+        schedule = Schedule(self._now_ns() if start_ns is None else start_ns, 1e3 / self.stream.period_ms)
+        while self.ended_by is None and not self._feed.ended and (frames is None or self.stats.sent < frames):
+            tick = schedule.upcoming(self._now_ns())
+            if until_ns is not None and schedule.at_ns(tick) >= until_ns:
+                return
+            if (wait_ns := schedule.at_ns(tick) - self._now_ns()) > 0:
+                await self._sleep(wait_ns / NS_PER_S)
+                continue  # look again: the wait may have taken too long
+            before = schedule.skipped
+            schedule.use(tick)
+            self.stats.skipped += schedule.skipped - before
+            self._tick(tick)
+
+    async def drain(self, timeout_s: float = 10.0) -> None:
+        """Wait for the frames in flight; those without an answer in time are lost."""
+        if not self._in_flight:
+            return
+        _, late = await asyncio.wait(self._in_flight, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    def _tick(self, tick: int) -> None:
+        # taken also when it cannot be sent: the picture of a skipped tick is gone, as a camera's would be
+        frame = self._feed.take()
+        if frame is None or self.in_flight >= self._max_in_flight:
+            self.stats.skipped += 0 if self._feed.ended else 1
+            return
+        self.stats.sent += 1
+        task = asyncio.create_task(self._send(tick, frame, self._now_ns()))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def _send(self, tick: int, frame: VideoFrame, sent_ns: int) -> None:
+        answered = False
+        try:
+            [result] = await self._client.post_frames(self.stream, [frame.image])
+            answered = True
+        except ProblemError as error:
+            answered = True
+            self.stats.refused += 1
+            if error.code in ENDED_CODES:
+                self.ended_by = error
+            return
+        except GatewayUnreachable:
+            return
+        finally:
+            self.stats.lost += 0 if answered else 1
+        self.stats.add(result)
+        if self._on_frame is not None:
+            self._on_frame(SentFrame(tick, frame, sent_ns, result))

@@ -1,0 +1,250 @@
+"""An async client of Framegate's HTTP interface.
+
+::
+
+    async with FramegateClient("http://127.0.0.1:8000") as client:
+        stream = await client.register(model="centerface", shape=(144, 176, 3), fps=10, deadline_ms=200)
+        [result] = await client.post_frames(stream, [frame])  # frame: uint8 [144, 176, 3], RGB
+        print(result.outcome, result.latency_ms, result.outputs["heatmap"].shape)
+        await client.close(stream)
+
+It speaks HTTP only and needs nothing of the server. Every error of the gateway is a `ProblemError`; a
+refused stream is a `NotSchedulable` with evidence and counter-offers; no answer is `GatewayUnreachable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import orjson
+
+from gateway.client import wire
+from gateway.client.problems import FRAME_OUTCOMES, GatewayUnreachable, ProblemError
+from gateway.client.types import Admission, CounterOffer, Evidence, FrameResult, StreamHandle, StreamInfo
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+OCTETS = {"content-type": "application/octet-stream"}
+#: Kept-alive connections are given up before the gateway (75 s) or a proxy (60 s) does, so that a slow
+#: camera does not send into a connection that is just being closed.
+KEEP_ALIVE_S = 30.0
+
+
+class FramegateClient:
+    """One gateway. Safe for many tasks of one event loop at a time.
+
+    Args:
+        url: Of the gateway.
+        timeout_s: Longest wait for an answer; a long poll waits this much longer than it asks for.
+        transport: For tests: an httpx transport instead of the network.
+    """
+
+    def __init__(
+        self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.timeout_s = timeout_s
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=KEEP_ALIVE_S)
+        self._http = httpx.AsyncClient(base_url=self.url, timeout=timeout_s, limits=limits, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections; streams stay registered."""
+        await self._http.aclose()
+
+    # ------------------------------------------------------------ streams
+
+    async def register(
+        self,
+        model: str,
+        shape: Sequence[int],
+        *,
+        deadline_ms: float,
+        fps: float | None = None,
+        period_ms: float | None = None,
+        **fields: Any,  # noqa: ANN401 - whatever else `POST /v1/streams` takes
+    ) -> StreamHandle:
+        """Ask for a stream.
+
+        Args:
+            model: Triton's name of it.
+            shape: One frame in the model's input layout, here ``(H, W, 3)``.
+            deadline_ms: Relative deadline of every frame.
+            fps: Rate; give this or `period_ms`.
+            period_ms: Time between two frames.
+            **fields: ``version, dtype, frames, start_in_ms, on_late, name``; see the API reference.
+
+        Raises:
+            NotSchedulable: It was refused.
+            ProblemError: Unknown model, invalid field, Triton away.
+        """
+        body = wire.stream_body(model, shape, deadline_ms, fps=fps, period_ms=period_ms, fields=fields)
+        answer = await self._json("POST", "/v1/streams", body=body)
+        return StreamHandle(
+            stream_id=str(answer["stream_id"]),
+            frames_url=str(answer["frames_url"]),
+            model=str(answer["model"]),
+            shape=tuple(answer["shape"]),
+            dtype=str(answer["dtype"]),
+            period_ms=float(answer["period_ms"]),
+            deadline_ms=float(answer["deadline_ms"]),
+            evidence=Evidence.from_json(answer["admission"]),
+            raw=answer,
+        )
+
+    async def check(
+        self,
+        model: str,
+        shape: Sequence[int],
+        *,
+        deadline_ms: float,
+        fps: float | None = None,
+        period_ms: float | None = None,
+        **fields: Any,  # noqa: ANN401
+    ) -> Admission:
+        """Ask whether a stream would be admitted now; nothing changes. Arguments as of `register`."""
+        body = wire.stream_body(model, shape, deadline_ms, fps=fps, period_ms=period_ms, fields=fields)
+        answer = await self._json("POST", "/v1/admission/check", body=body)
+        return Admission(
+            admitted=bool(answer["admitted"]),
+            evidence=Evidence.from_json(answer["evidence"]),
+            counter_offers=tuple(CounterOffer.from_json(offer) for offer in answer["counter_offers"]),
+        )
+
+    async def streams(self) -> list[StreamInfo]:
+        """Return every stream that the gateway knows."""
+        answer = await self._json("GET", "/v1/streams")
+        return [wire.stream_info(entry) for entry in answer["streams"]]
+
+    async def stream(self, stream: StreamHandle | str) -> StreamInfo:
+        """Return state and counts of one stream."""
+        return wire.stream_info(await self._json("GET", f"/v1/streams/{wire.stream_id(stream)}"))
+
+    async def close(self, stream: StreamHandle | str) -> StreamInfo:
+        """Close a stream; frames that wait are still served."""
+        return wire.stream_info(await self._json("DELETE", f"/v1/streams/{wire.stream_id(stream)}"))
+
+    # ------------------------------------------------------------ frames
+
+    async def post_frames(self, stream: StreamHandle, frames: Sequence[wire.Frame]) -> list[FrameResult]:
+        """Send frames and wait for their results, in order.
+
+        Args:
+            stream: As `register` returned it.
+            frames: Arrays of the stream's shape, or their bytes.
+
+        Raises:
+            ProblemError: The frames were not accepted. A frame that was accepted and then expired, failed
+                or was cancelled is a result with that outcome, not an exception.
+        """
+        try:
+            answer = await self._json("POST", stream.frames_url, content=wire.join_frames(stream, frames))
+        except ProblemError as error:
+            if error.code not in FRAME_OUTCOMES:
+                raise
+            return [wire.result_of_problem(error)]
+        return [FrameResult.from_json(entry) for entry in answer["results"]]
+
+    async def post_frames_later(self, stream: StreamHandle, frames: Sequence[wire.Frame]) -> Mapping[str, Any]:
+        """Send frames without waiting for them; their results come by `results`."""
+        return await self._json(
+            "POST", stream.frames_url, content=wire.join_frames(stream, frames), params={"wait": "false"}
+        )
+
+    async def results(
+        self, stream: StreamHandle | str, *, after: int = -1, timeout_ms: float = 10_000.0
+    ) -> list[FrameResult]:
+        """Wait for ended frames with a sequence number above `after`; empty when time is up.
+
+        Args:
+            stream: The stream or its id.
+            after: The last sequence number that was seen; -1 at first.
+            timeout_ms: Longest wait at the gateway.
+        """
+        answer = await self._json(
+            "GET",
+            f"/v1/streams/{wire.stream_id(stream)}/results",
+            params={"after": str(after), "timeout_ms": str(timeout_ms)},
+            timeout_s=self.timeout_s + timeout_ms / 1e3,
+        )
+        return [FrameResult.from_json(entry) for entry in answer["results"]]
+
+    # ------------------------------------------------------------ the gateway
+
+    async def ready(self) -> bool:
+        """Return whether the gateway takes requests; False also while it cannot be reached."""
+        try:
+            answer = await self._request("GET", "/v2/health/ready")
+        except GatewayUnreachable:
+            return False
+        return answer.is_success
+
+    async def models(self) -> list[Mapping[str, Any]]:
+        """Return each model's name, version and state."""
+        answer = await self._json("GET", "/v1/models")
+        models: list[Mapping[str, Any]] = answer["models"]
+        return models
+
+    async def profile(self) -> Mapping[str, Any]:
+        """Return the profile that admission rests on."""
+        return await self._json("GET", "/v1/profile")
+
+    async def metrics(self) -> str:
+        """Return the gateway's Prometheus metrics as text."""
+        answer = await self._request("GET", "/metrics")
+        wire.raise_for_problem(answer)
+        return answer.text
+
+    # ------------------------------------------------------------ below
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> httpx.Response:
+        try:
+            return await self._http.request(
+                method, path, content=content, headers=headers, params=params, timeout=timeout_s or self.timeout_s
+            )
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            raise GatewayUnreachable(f"{method} {self.url}{path}: {reason}") from error
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
+        headers = OCTETS
+        if body is not None:
+            content, headers = orjson.dumps(body), {"content-type": "application/json"}
+        answer = await self._request(
+            method,
+            path,
+            content=content,
+            headers=headers if content is not None else None,
+            params=params,
+            timeout_s=timeout_s,
+        )
+        wire.raise_for_problem(answer)
+        document: dict[str, Any] = orjson.loads(answer.content)
+        return document

@@ -1,0 +1,114 @@
+"""``framegate stream``: send a video to the gateway as a camera would."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gateway.client.agent import AgentOptions
+
+#: Exit code for "the gateway refused the stream", as opposed to 1, "it did not work".
+EXIT_REFUSED = 3
+
+
+def parse_shape(text: str) -> tuple[int, int]:
+    """Read ``HxW``.
+
+    Raises:
+        typer.BadParameter: It is not that.
+    """
+    match = re.fullmatch(r"([1-9]\d{0,4})[xX]([1-9]\d{0,4})", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not HEIGHTxWIDTH, for example 144x176")
+    return int(match[1]), int(match[2])
+
+
+def stream(  # noqa: PLR0917 - each is an option of the command
+    source: Annotated[
+        str, typer.Argument(help="A video file, a V4L2 device (/dev/video0) or a URL (rtsp://, http://)")
+    ],
+    model: Annotated[str, typer.Option(help="Triton's name of the model.")],
+    fps: Annotated[float, typer.Option(min=0.001, max=10_000, help="Frames per second.")],
+    deadline_ms: Annotated[float, typer.Option(min=0.1, help="Time from a frame's arrival to its result.")],
+    shape: Annotated[str, typer.Option(help="Resize to HxW; the source's own size if not given.")] = "",
+    frames: Annotated[int, typer.Option(min=0, help="Send this many frames, then stop; 0: no limit.")] = 0,
+    duration_s: Annotated[float, typer.Option(min=0, help="Send for this long, then stop; 0: no limit.")] = 0.0,
+    loop: Annotated[bool, typer.Option("--loop", help="Start a file again at its end.")] = False,
+    url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
+    name: Annotated[str, typer.Option(help="A label for people.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, as the last line.")] = False,
+) -> None:
+    """Send a video as a camera: register, send at the true rate, show what became of the frames.
+
+    Exit code 3: the stream was refused; why, and what would be admitted, is printed. Ctrl-C ends it in order.
+    """
+    from rich.console import Console
+
+    from gateway.client.agent import AgentOptions
+
+    options = AgentOptions(
+        source=source,
+        model=model,
+        fps=fps,
+        deadline_ms=deadline_ms,
+        shape=parse_shape(shape) if shape else None,
+        frames=frames or None,
+        duration_s=duration_s or None,
+        loop=loop,
+        url=url,
+        name=name,
+    )
+    raise typer.Exit(_run(options, Console(stderr=json, highlight=False, soft_wrap=True), as_json=json))
+
+
+def _run(options: AgentOptions, console: Console, *, as_json: bool) -> int:
+    import asyncio
+
+    from gateway.client.agent import explain_refusal
+    from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
+    from gateway.client.video import SourceError
+
+    try:
+        summary = asyncio.run(_until_signalled(options, console))
+    except NotSchedulable as refused:
+        console.print(f"refused: {refused.detail}", style="bold red", markup=False)
+        for line in explain_refusal(refused.evidence, refused.counter_offers):
+            console.print(f"  {line}", markup=False)
+        _print_json({"refused": dict(refused.document)}, as_json=as_json)
+        return EXIT_REFUSED
+    except (SourceError, ProblemError, GatewayUnreachable) as error:
+        console.print(f"error: {error}", style="bold red", markup=False)
+        return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        console.print("stopped before the stream was admitted")
+        return 130
+    if as_json:
+        _print_json(summary, as_json=True)
+    else:
+        console.print("  ".join(f"{key}={value}" for key, value in summary.items() if value is not None), markup=False)
+    return 0
+
+
+async def _until_signalled(options: AgentOptions, console: Console) -> dict[str, Any]:
+    """Run the agent; SIGTERM ends it as Ctrl-C does, so that the stream is closed."""
+    import asyncio
+    import signal
+
+    from gateway.client.agent import run_agent
+
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run_agent(options, console)
+
+
+def _print_json(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        import orjson
+
+        typer.echo(orjson.dumps(document).decode())

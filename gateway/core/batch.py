@@ -1,0 +1,96 @@
+"""A batch that has not started: frames that will be one job."""
+
+from __future__ import annotations
+
+from gateway.core.types import Category, Frame, Job, OnLate
+
+#: Later than any instant: what "no deadline" compares as.
+NEVER_NS = 2**63 - 1
+
+#: ``(job, from_index, to_index)``: the frame at `from_index` now stands at `to_index`.
+Move = tuple[int, int, int]
+
+
+class Batch:
+    """Frames of one category under one job id, open (in a window) or ready (past its joint).
+
+    Frames stand in arrival order, except that a removed frame's place is taken by the last one: their
+    bytes stand in the same order in the driver's hands, and closing a hole costs one move.
+
+    Attributes:
+        id: The job id, given when the batch is opened; grows with the instant of opening.
+        category: Of its frames.
+        table: E in ns by batch size.
+        frames: Those still in it.
+        earliest_ns: Their earliest deadline.
+        expiry_ns: The earliest deadline among those that are dropped when late; `NEVER_NS` without any.
+        release_ns: The joint, or the start of an early dispatch; None while open.
+        deadline_ns: The job's deadline, once ready. It stays when a frame leaves a ready batch: the queue
+            keeps the order it was planned in, and a job is never later for being smaller.
+    """
+
+    __slots__ = ("category", "deadline_ns", "earliest_ns", "expiry_ns", "frames", "id", "release_ns", "table")
+
+    def __init__(self, job_id: int, category: Category, table: tuple[int, ...]) -> None:
+        self.id = job_id
+        self.category = category
+        self.table = table
+        self.frames: list[Frame] = []
+        self.earliest_ns = NEVER_NS
+        self.expiry_ns = NEVER_NS
+        self.release_ns: int | None = None
+        self.deadline_ns = NEVER_NS
+
+    def add(self, frame: Frame) -> None:
+        """Append a frame and keep both earliest deadlines."""
+        self.frames.append(frame)
+        deadline_ns = frame.deadline_ns
+        self.earliest_ns = min(self.earliest_ns, deadline_ns)
+        if deadline_ns < self.expiry_ns and frame.on_late is OnLate.DROP:
+            self.expiry_ns = deadline_ns
+
+    def remove(self, index: int) -> Move | None:
+        """Take the frame at `index` out; the last one takes its place.
+
+        Returns:
+            What moved, or None when the removed frame was the last.
+        """
+        last = self.frames.pop()
+        move = None
+        if index < len(self.frames):
+            self.frames[index] = last
+            move = (self.id, len(self.frames), index)
+        self._settle()
+        return move
+
+    def expire(self, now_ns: int) -> tuple[list[Frame], list[Move]]:
+        """Take out every frame that is late at `now_ns` and not to be served late.
+
+        Returns:
+            The frames and the moves, both in the order they were carried out.
+        """
+        gone: list[Frame] = []
+        moves: list[Move] = []
+        index = 0
+        while index < len(self.frames):
+            frame = self.frames[index]
+            if frame.deadline_ns <= now_ns and frame.on_late is OnLate.DROP:
+                gone.append(frame)
+                move = self.remove(index)
+                if move:
+                    moves.append(move)
+            else:
+                index += 1
+        return gone, moves
+
+    def job(self, frames: tuple[Frame, ...] | None = None, *, early: bool = False) -> Job:
+        """Return the job that this released batch is, with its own frames or those given."""
+        assert self.release_ns is not None, f"job {self.id} has not been released"
+        if frames is None:
+            frames = tuple(self.frames)
+        return Job(self.id, self.category, frames, self.release_ns, self.deadline_ns, self.table[len(frames)], early)
+
+    def _settle(self) -> None:
+        frames = self.frames
+        self.earliest_ns = min((f.deadline_ns for f in frames), default=NEVER_NS)
+        self.expiry_ns = min((f.deadline_ns for f in frames if f.on_late is OnLate.DROP), default=NEVER_NS)

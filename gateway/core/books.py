@@ -1,0 +1,149 @@
+"""Accounts: where every accepted frame is, and how it ended.
+
+At every instant, for each stream and each model, ``accepted == sum(outcomes) + in flight``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.core.batcher import Batcher
+from gateway.core.types import Frame, Outcome, StreamSpec
+
+
+class ModelBooks:
+    """Totals of one model over the life of the engine; they outlive its streams."""
+
+    __slots__ = ("accepted", "outcomes")
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.outcomes = dict.fromkeys(Outcome, 0)
+
+
+class Stream:
+    """An admitted stream and its frames that have not ended.
+
+    Attributes:
+        id, spec: As registered.
+        batcher: Of its category.
+        totals: Of its model.
+        admitted_ns: When.
+        closed: Whether `CloseStream` came.
+        accepted: Frames taken so far; also the next ``seq``.
+        outcomes: How its frames ended.
+        frames: Those in flight, by ``seq``.
+        last_ns: Arrival of the last frame; None before the first.
+    """
+
+    __slots__ = (
+        "accepted",
+        "admitted_ns",
+        "batcher",
+        "closed",
+        "frames",
+        "id",
+        "last_ns",
+        "outcomes",
+        "spec",
+        "totals",
+    )
+
+    def __init__(self, stream_id: str, spec: StreamSpec, batcher: Batcher, totals: ModelBooks, now_ns: int) -> None:
+        self.id = stream_id
+        self.spec = spec
+        self.batcher = batcher
+        self.totals = totals
+        self.admitted_ns = now_ns
+        self.closed = False
+        self.accepted = 0
+        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.frames: dict[int, Frame] = {}
+        self.last_ns: int | None = None
+
+    @property
+    def remaining(self) -> int | None:
+        """Frames still to come by its contract; None when unbounded."""
+        return None if self.spec.frames is None else self.spec.frames - self.accepted
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it takes no further frame: ``finished`` (all have come), ``closed``, or None: it takes them."""
+        if self.remaining == 0:
+            return "finished"
+        return "closed" if self.closed else None
+
+    def next_expected_ns(self, now_ns: int) -> int | None:
+        """Return when its next frame should come, not before `now_ns`; None when it takes no more."""
+        if self.refusal:
+            return None
+        expected_ns = (
+            self.admitted_ns + self.spec.start_in_ns if self.last_ns is None else self.last_ns + self.spec.period_ns
+        )
+        return max(expected_ns, now_ns)
+
+    def accept(self, job_id: int, now_ns: int) -> Frame:
+        """Take the next frame into batch `job_id`."""
+        spec = self.spec
+        frame = Frame(self.id, self.accepted, now_ns, now_ns + spec.deadline_ns, job_id, spec.on_late)
+        self.frames[frame.seq] = frame
+        self.accepted += 1
+        self.totals.accepted += 1
+        self.last_ns = now_ns
+        return frame
+
+    def end(self, seq: int, outcome: Outcome) -> None:
+        """Record how a frame ended."""
+        del self.frames[seq]
+        self.outcomes[outcome] += 1
+        self.totals.outcomes[outcome] += 1
+
+
+class Ledger:
+    """All streams, and the totals that outlive them.
+
+    Attributes:
+        streams: Admitted and not ended, in order of admission.
+        models: Totals by model.
+        refused: Frames that were not accepted, by reason.
+    """
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Stream] = {}
+        self.models: dict[str, ModelBooks] = {}
+        self.refused: dict[str, int] = {}
+
+    def open(self, stream_id: str, spec: StreamSpec, batcher: Batcher, now_ns: int) -> None:
+        """Enter an admitted stream."""
+        totals = self.models.setdefault(spec.model, ModelBooks())
+        self.streams[stream_id] = Stream(stream_id, spec, batcher, totals, now_ns)
+
+    def refuse(self, reason: str, count: int) -> None:
+        """Count frames that were not accepted."""
+        self.refused[reason] = self.refused.get(reason, 0) + count
+
+    def in_flight(self, stream_id: str, seq: int) -> Frame | None:
+        """Return a frame that has not ended; None when there is none of that name."""
+        stream = self.streams.get(stream_id)
+        return None if stream is None else stream.frames.get(seq)
+
+    def end_frames(self, frames: Iterable[Frame], outcomes: Iterable[Outcome]) -> list[str]:
+        """Record how frames ended; return the ids of streams that have no frame left, each once, in order."""
+        drained: dict[str, None] = {}
+        for frame, outcome in zip(frames, outcomes, strict=True):
+            stream = self.streams[frame.stream_id]
+            stream.end(frame.seq, outcome)
+            if not stream.frames:
+                drained[stream.id] = None
+        return list(drained)
+
+    def take_ended(self, stream_ids: Iterable[str]) -> list[Stream]:
+        """Take out those of the streams that take no further frame and have none in flight."""
+        ended = [
+            stream
+            for stream_id in stream_ids
+            if (stream := self.streams[stream_id]).refusal is not None and not stream.frames
+        ]
+        for stream in ended:
+            del self.streams[stream.id]
+        return ended

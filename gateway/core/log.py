@@ -1,0 +1,104 @@
+"""The decision log: one JSON-able line for every action, in action order.
+
+Keys, where they apply: ``t_ns`` (when the engine decided), ``action``, ``stream`` or ``job``, ``category``, ``batch``
+(frames), ``deadline_ns`` (absolute), ``reason``. Some actions add their own. Two runs that decide alike log alike, so
+a log is also how the simulator and the live gateway are compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.core.events import (
+    AcceptFrames,
+    Action,
+    Admitted,
+    DeliverFrames,
+    DropFrames,
+    RefuseFrames,
+    Rejected,
+    StartJob,
+    StreamEnded,
+)
+from gateway.core.types import Frame, Job
+from gateway.core.verdict import Verdict
+
+
+def entry(t_ns: int, action: Action) -> dict[str, Any]:
+    """Return the log line of one action decided at `t_ns`."""
+    return {"t_ns": t_ns, **_describe(action)}
+
+
+def _describe(action: Action) -> dict[str, Any]:
+    line: dict[str, Any]
+    match action:
+        case Admitted():
+            line = {"action": "admitted", "stream": action.stream_id, "category": str(action.category)}
+            line |= _verdict(action.verdict)
+        case Rejected():
+            line = {"action": "rejected", "stream": action.stream_id} | _verdict(action.verdict)
+        case StreamEnded():
+            line = {"action": "stream_ended", "stream": action.stream_id, "reason": action.reason}
+        case AcceptFrames():
+            line = {"action": "accept_frames", "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames]}
+        case RefuseFrames():
+            line = {
+                "action": "refuse_frames",
+                "stream": action.stream_id,
+                "batch": action.count,
+                "reason": action.reason,
+            }
+        case StartJob():
+            line = {"action": "start_job", **_job(action.job), "frames": [_name(f) for f in action.job.frames]}
+        case DropFrames():
+            line = {
+                "action": "drop_frames",
+                "frames": [_name(f) for f in action.frames],
+                "outcome": action.outcome.value,
+                "reason": action.reason,
+                "moved": [list(move) for move in action.moved],
+            }
+        case DeliverFrames():
+            line = {
+                "action": "deliver_frames",
+                **_job(action.job),
+                "started_ns": action.started_ns,
+                "outcomes": [outcome.value for outcome in action.outcomes],
+            }
+    return line
+
+
+def _name(frame: Frame) -> list[str | int]:
+    return [frame.stream_id, frame.seq]
+
+
+def _job(job: Job) -> dict[str, Any]:
+    return {
+        "job": job.id,
+        "category": str(job.category),
+        "batch": len(job.frames),
+        "release_ns": job.release_ns,
+        "deadline_ns": job.deadline_ns,
+        "early": job.early,
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "test": verdict.test,
+        "phase": verdict.phase,
+        "utilization": round(verdict.utilization, 6),
+        "horizon_ns": verdict.horizon_ns,
+        "frames_checked": verdict.frames_checked,
+    }
+    if verdict.reason is not None:
+        line["reason"] = verdict.reason.value
+    miss = verdict.first_miss
+    if miss is not None:
+        line["first_miss"] = {
+            "category": str(miss.category),
+            "streams": list(miss.streams),
+            "batch": miss.frames,
+            "late_ns": miss.late_ns,
+        }
+    return line

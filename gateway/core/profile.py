@@ -1,0 +1,165 @@
+"""Execution times of batches, as measured: the one table that every plan rests on.
+
+A profile is plain data (``DESIGN.md`` section 10 has the file's layout). Reading and writing files is the
+business of ``gateway.runtime``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from gateway.core.profile_entry import ModelEntry, ProfileEntry, ProfileError, read_entry, read_model
+from gateway.core.types import NS_PER_MS, Category
+
+__all__ = ["ModelEntry", "Profile", "ProfileEntry", "ProfileError", "split"]
+
+_SCHEMA = 1
+
+_Key = tuple[str, str, tuple[int, ...], str]
+
+
+def _key(category: Category) -> _Key:
+    return (category.model, category.version, category.shape, category.dtype)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Planned execution times by category and batch size.
+
+    E is made monotone in the batch size when the profile is read, because a larger batch measured faster
+    is noise that a plan must not rest on; an unmeasured size takes the next larger measured one.
+
+    Attributes:
+        entries: One per model, version, shape, dtype and batch.
+        models: Swap costs.
+        device, triton_version, engine, created: Where, with what and when it was measured.
+        dispatch_overhead_ns: Added to every execution time.
+
+    Raises:
+        ProfileError: The same batch of the same category is there twice.
+    """
+
+    entries: tuple[ProfileEntry, ...] = ()
+    models: tuple[ModelEntry, ...] = ()
+    device: str = ""
+    triton_version: str = ""
+    engine: str = "native"
+    created: str = ""
+    dispatch_overhead_ns: int = 0
+    _tables: dict[_Key, tuple[int, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Build the table of each category: index n holds E(n), index 0 holds 0."""
+        measured: dict[_Key, dict[int, int]] = {}
+        for entry in self.entries:
+            sizes = measured.setdefault((entry.model, entry.version, entry.shape, entry.dtype), {})
+            if entry.batch in sizes:
+                raise ProfileError(
+                    f"{entry.model}/{entry.version} {list(entry.shape)} batch {entry.batch} is in the profile twice"
+                )
+            sizes[entry.batch] = max(1, round(entry.execution_ms * NS_PER_MS))
+        for key, sizes in measured.items():
+            self._tables[key] = _table(sizes, self.dispatch_overhead_ns)
+
+    def plus_overhead(self, overhead_ns: int) -> Profile:
+        """Return the same profile with `overhead_ns` more on every execution time."""
+        return replace(self, dispatch_overhead_ns=self.dispatch_overhead_ns + overhead_ns) if overhead_ns else self
+
+    def has(self, category: Category) -> bool:
+        """Return whether anything is known about `category`."""
+        return _key(category) in self._tables
+
+    def table(self, category: Category) -> tuple[int, ...]:
+        """Return E in ns for 0, 1, ... `max_batch` frames; index 0 holds 0.
+
+        Raises:
+            KeyError: The category is not profiled.
+        """
+        return self._tables[_key(category)]
+
+    def execution_ns(self, category: Category, n: int) -> int:
+        """Return E(category, n) in ns, dispatch overhead included.
+
+        Raises:
+            KeyError: The category is not profiled.
+            ValueError: `n` is not a batch size of it.
+        """
+        table = self.table(category)
+        if not 1 <= n < len(table):
+            raise ValueError(f"a job of {category} holds 1 to {len(table) - 1} frames, not {n}")
+        return table[n]
+
+    def max_batch(self, category: Category) -> int:
+        """Return the largest batch of `category`; KeyError when it is not profiled."""
+        return len(self.table(category)) - 1
+
+    def split_ns(self, category: Category, n: int) -> int:
+        """Return the time in ns of a window of `n` frames: as many full jobs as fit, and the rest."""
+        return split(self.table(category), n)
+
+    def shapes(self, model: str, version: str, dtype: str = "UINT8") -> list[tuple[int, ...]]:
+        """Return the profiled shapes of a model, smallest first (by elements, then by axes)."""
+        found = [shape for m, v, shape, d in self._tables if (m, v, d) == (model, version, dtype)]
+        return sorted(found, key=lambda shape: (math.prod(shape), shape))
+
+    def versions(self, model: str) -> list[str]:
+        """Return the profiled versions of a model, oldest first (numbers by value, before other words)."""
+        found = {v for m, v, _, _ in self._tables if m == model}
+        return sorted(found, key=lambda v: (not v.isdigit(), int(v) if v.isdigit() else 0, v))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Profile:
+        """Read the profile file's layout.
+
+        Raises:
+            ProfileError: Another schema, a missing or ill-typed field, a figure that is not finite and
+                positive, or a batch that is there twice.
+        """
+        if not isinstance(data, Mapping) or data.get("schema") != _SCHEMA:
+            raise ProfileError(f"a profile is an object with schema {_SCHEMA}")
+        return cls(
+            entries=tuple(read_entry(i, item) for i, item in enumerate(_items(data, "entries"))),
+            models=tuple(read_model(i, item) for i, item in enumerate(_items(data, "models", required=False))),
+            device=str(data.get("device", "")),
+            triton_version=str(data.get("triton_version", "")),
+            engine=str(data.get("engine", "native")),
+            created=str(data.get("created", "")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the profile file's layout; the dispatch overhead is a setting and stays out of it."""
+        return {
+            "schema": _SCHEMA,
+            "device": self.device,
+            "triton_version": self.triton_version,
+            "engine": self.engine,
+            "created": self.created,
+            "entries": [asdict(entry) | {"shape": list(entry.shape)} for entry in self.entries],
+            "models": [asdict(model) for model in self.models],
+        }
+
+
+def split(table: tuple[int, ...], n: int) -> int:
+    """Return the time in ns that a window of `n` frames takes, given E by batch size (``(n//B)E(B) + E(n%B)``)."""
+    full, rest = divmod(n, len(table) - 1)
+    return full * table[-1] + table[rest]
+
+
+def _table(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:
+    table = [0]
+    worst = 0
+    sizes = sorted(measured)
+    for batch in sizes:
+        worst = max(worst, measured[batch])
+        table += [worst + overhead_ns] * (batch - len(table) + 1)
+    return tuple(table)
+
+
+def _items(data: Mapping[str, Any], name: str, *, required: bool = True) -> Iterable[Any]:
+    items = data.get(name, None if required else [])
+    if not isinstance(items, list):
+        raise ProfileError(f"{name} must be a list")
+    return items

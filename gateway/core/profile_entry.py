@@ -1,0 +1,129 @@
+"""One measured line of a profile, and how it is read from the file's JSON (``DESIGN.md`` section 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Below this many samples the 99th percentile is not known; 1.1 times the largest stands in for it.
+MIN_SAMPLES = 100
+_UNSTABLE_MARGIN = 1.1
+#: Over eleven days: a larger figure is a unit mistaken, and must not overflow what is summed from it.
+_MAX_MS = 1e9
+
+
+class ProfileError(ValueError):
+    """A profile that cannot be used. The message names the entry and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEntry:
+    """Measured execution times of one batch size of one model at one shape.
+
+    Attributes:
+        model, version, shape, dtype: See `Category`.
+        batch: Frames in the batch, at least 1.
+        count: Samples behind the figures.
+        p50_ms, p99_ms, max_ms: Of the samples.
+        stable: Whether the measurement settled.
+    """
+
+    model: str
+    version: str
+    shape: tuple[int, ...]
+    dtype: str
+    batch: int
+    count: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    stable: bool = True
+
+    @property
+    def execution_ms(self) -> float:
+        """The planned bound: p99, or 1.1 times the largest sample where p99 is not known."""
+        return self.p99_ms if self.count >= MIN_SAMPLES else _UNSTABLE_MARGIN * self.max_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """What it costs to bring a model in and out: times in ms, memory in bytes."""
+
+    model: str
+    version: str
+    load_ms: float
+    unload_ms: float
+    bytes: int
+
+
+def read_entry(index: int, item: object) -> ProfileEntry:
+    """Read ``entries[index]``; ProfileError when a field is missing or not what it should be."""
+    read = _Reader(f"entries[{index}]", item)
+    return ProfileEntry(
+        model=read.text("model"),
+        version=read.text("version"),
+        shape=read.shape("shape"),
+        dtype=read.text("dtype"),
+        batch=read.integer("batch"),
+        count=read.integer("count"),
+        p50_ms=read.number("p50_ms"),
+        p99_ms=read.number("p99_ms"),
+        max_ms=read.number("max_ms"),
+        stable=bool(read.item.get("stable", True)),
+    )
+
+
+def read_model(index: int, item: object) -> ModelEntry:
+    """Read ``models[index]``; ProfileError when a field is missing or not what it should be."""
+    read = _Reader(f"models[{index}]", item)
+    return ModelEntry(
+        model=read.text("model"),
+        version=read.text("version"),
+        load_ms=read.number("load_ms"),
+        unload_ms=read.number("unload_ms"),
+        bytes=read.integer("bytes"),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Typed access to one JSON object, with errors that say where."""
+
+    where: str
+    item: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.item, Mapping):
+            raise ProfileError(f"{self.where} must be an object")
+
+    def _fail(self, name: str, wanted: str) -> ProfileError:
+        return ProfileError(f"{self.where}.{name} must be {wanted}, not {self.item.get(name)!r}")
+
+    def text(self, name: str) -> str:
+        value = self.item.get(name)
+        if not isinstance(value, str) or not value:
+            raise self._fail(name, "a non-empty string")
+        return value
+
+    def integer(self, name: str) -> int:
+        value = self.item.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self._fail(name, "an integer of at least 1")
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.item.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value <= _MAX_MS):
+            raise self._fail(name, f"a positive number of at most {_MAX_MS:.0e}")
+        return float(value)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        value = self.item.get(name)
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(axis, int) and not isinstance(axis, bool) and axis > 0 for axis in value)
+        ):
+            raise self._fail(name, "a list of positive integers")
+        return tuple(value)

@@ -1,0 +1,82 @@
+"""What the engine shows of itself: frozen, for displays, metrics and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.core.types import Category, Job, Outcome, StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """One admitted stream.
+
+    Attributes:
+        stream_id, spec, category: As admitted.
+        state: ``active``, or ``closing`` when it takes no further frame (closed, or all have come).
+        admitted_ns: When.
+        accepted: Frames taken; equal to the sum of `outcomes` plus `in_flight`.
+        outcomes: How many frames ended in each way.
+        in_flight: Frames that have not ended.
+        next_expected_ns: When its next frame should come; None when it takes no more.
+    """
+
+    stream_id: str
+    spec: StreamSpec
+    category: Category
+    state: str
+    admitted_ns: int
+    accepted: int
+    outcomes: Mapping[Outcome, int]
+    in_flight: int
+    next_expected_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryView:
+    """One category: its W, the end of its current window, frames waiting in it, and stream ids."""
+
+    category: Category
+    window_ns: int
+    next_joint_ns: int
+    waiting: int
+    streams: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTotals:
+    """Frames of one model since the engine began: accepted == sum of outcomes + in flight."""
+
+    accepted: int
+    outcomes: Mapping[Outcome, int]
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """The whole engine at one instant.
+
+    Attributes:
+        now_ns: Of the last event handled.
+        streams: In order of admission.
+        categories: In order of their first stream's admission.
+        ready: In EDF order.
+        running: What the device does.
+        running_since_ns: When it started; None when the device is idle.
+        worker_lost: Whether the worker cannot be reached.
+        utilization: Phase 1's lower bound of the device's long-run use by the unbounded streams.
+        models: Totals by model; a model that once had a stream stays.
+        refused: Frames that were not accepted, by reason.
+    """
+
+    now_ns: int
+    streams: tuple[StreamView, ...]
+    categories: tuple[CategoryView, ...]
+    ready: tuple[Job, ...]
+    running: Job | None
+    running_since_ns: int | None
+    worker_lost: bool
+    utilization: float
+    models: Mapping[str, ModelTotals]
+    refused: Mapping[str, int]

@@ -1,0 +1,272 @@
+"""One tree of errors; each class carries a stable code and an HTTP status, and one place renders it.
+
+How an error becomes an answer::
+
+    runtime, triton ──raise──> FramegateError(detail, **members)
+                                     │
+    api route ── lets it pass ───────┤           pydantic, routing, body limit, anything else
+                                     │                        │ wrapped or mapped
+                                     v                        v
+                       api/problems.py: problem_response(error)
+                                     │
+                                     v
+    HTTP <status>, application/problem+json (RFC 9457)
+    {"type": "urn:framegate:problem:<code>", "title", "status", "code", "detail", ...members}
+
+`code` is what programs should test; it never changes once published. `title` is the same for every
+occurrence; `detail` is for people and says what to do; the members are evidence for programs. Members must be
+plain JSON values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class FramegateError(Exception):
+    """Base of the tree. On its own it stands for a fault of the gateway itself.
+
+    Args:
+        detail: One or two sentences on this occurrence. The class's title if empty.
+        retry_after_s: Becomes the ``Retry-After`` header, rounded up to whole seconds.
+        **members: Extension members of the problem document: the evidence.
+    """
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+
+    #: Names that the problem document itself uses.
+    RESERVED: ClassVar[frozenset[str]] = frozenset({"type", "title", "status", "detail", "code", "instance"})
+
+    def __init__(self, detail: str = "", *, retry_after_s: float | None = None, **members: object) -> None:
+        if clash := self.RESERVED.intersection(members):
+            raise TypeError(f"members of {type(self).__name__} use reserved names: {sorted(clash)}")
+        super().__init__(detail or self.title)
+        self.detail = detail or self.title
+        self.retry_after_s = retry_after_s
+        self.members: Mapping[str, object] = members
+
+
+# ---------------------------------------------------------------- what was asked for is malformed
+
+
+class ValidationFailed(FramegateError):
+    """A field is missing, unknown, of the wrong type or out of bounds. `errors` lists each one."""
+
+    code = "invalid_request"
+    status = 422
+    title = "The request is not valid"
+
+
+class ShapeMismatch(FramegateError):
+    """The stream's shape does not fit the model's input."""
+
+    code = "shape_mismatch"
+    status = 422
+    title = "The shape does not fit the model's input"
+
+
+class DtypeMismatch(FramegateError):
+    """The stream's datatype is not the model's."""
+
+    code = "dtype_mismatch"
+    status = 422
+    title = "The datatype is not that of the model's input"
+
+
+class FrameSizeMismatch(FramegateError):
+    """A frame body is not a whole number of frames. Members: `expected_bytes`, `received_bytes`."""
+
+    code = "frame_size_mismatch"
+    status = 400
+    title = "The body is not a whole number of frames"
+
+
+class BodyTooLarge(FramegateError):
+    """The body is over the limit of its route. Member: `limit_bytes`."""
+
+    code = "body_too_large"
+    status = 413
+    title = "The body is too large"
+
+
+class UnsupportedMediaType(FramegateError):
+    """The body is not of a type that this call reads."""
+
+    code = "unsupported_media_type"
+    status = 415
+    title = "The body is of the wrong type"
+
+
+class NotFound(FramegateError):
+    """No such path."""
+
+    code = "not_found"
+    status = 404
+    title = "There is nothing at this path"
+
+
+class MethodNotAllowed(FramegateError):
+    """The path exists, the method does not."""
+
+    code = "method_not_allowed"
+    status = 405
+    title = "The method is not allowed at this path"
+
+
+# ---------------------------------------------------------------- models and the profile
+
+
+class UnknownModel(FramegateError):
+    """Triton has no model, or no version of it, of this name."""
+
+    code = "unknown_model"
+    status = 404
+    title = "There is no such model"
+
+
+class ModelNotLoaded(FramegateError):
+    """The model is in the repository but not in memory."""
+
+    code = "model_not_loaded"
+    status = 409
+    title = "The model is not loaded"
+
+
+class NotProfiled(FramegateError):
+    """Execution times of this model, version, shape and dtype are not known: nothing can be promised."""
+
+    code = "not_profiled"
+    status = 409
+    title = "The model is not profiled at this shape"
+
+
+class ProfileMissing(FramegateError):
+    """The gateway cannot start without a readable profile."""
+
+    code = "profile_missing"
+    status = 500
+    title = "There is no usable profile"
+
+
+# ---------------------------------------------------------------- streams
+
+
+class StreamNotFound(FramegateError):
+    """No stream of this id, or it closed so long ago that it is forgotten."""
+
+    code = "stream_not_found"
+    status = 404
+    title = "There is no such stream"
+
+
+class StreamClosed(FramegateError):
+    """The stream was closed; it takes no more frames."""
+
+    code = "stream_closed"
+    status = 410
+    title = "The stream is closed"
+
+
+class StreamFinished(FramegateError):
+    """All frames that the stream announced have come."""
+
+    code = "stream_finished"
+    status = 409
+    title = "The stream has had all its frames"
+
+
+class TooManyStreams(FramegateError):
+    """`limits.max_streams` are registered."""
+
+    code = "too_many_streams"
+    status = 503
+    title = "There are too many streams"
+
+
+class NotSchedulable(FramegateError):
+    """With this stream, some frame would miss. Members: `evidence`, `counter_offers`."""
+
+    code = "not_schedulable"
+    status = 409
+    title = "The stream cannot be admitted"
+
+
+class DeadlineInfeasible(FramegateError):
+    """The relative deadline is below the time of one frame on an idle device."""
+
+    code = "deadline_infeasible"
+    status = 422
+    title = "The deadline is shorter than one frame takes"
+
+
+# ---------------------------------------------------------------- frames
+
+
+class FrameExpired(FramegateError):
+    """The only frame of the request passed its deadline before it could be dispatched."""
+
+    code = "frame_expired"
+    status = 504
+    title = "The frame's deadline passed before it was dispatched"
+
+
+class FrameFailed(FramegateError):
+    """The only frame of the request failed in Triton."""
+
+    code = "frame_failed"
+    status = 502
+    title = "The model did not answer for this frame"
+
+
+class FrameCancelled(FramegateError):
+    """The only frame of the request was cancelled: its stream or the gateway ended first."""
+
+    code = "frame_cancelled"
+    status = 503
+    title = "The frame was cancelled before it was dispatched"
+
+
+# ---------------------------------------------------------------- the gateway and its Triton
+
+
+class ArenaFull(FramegateError):
+    """Every block of the frame arena is in use. Sent with ``Retry-After``."""
+
+    code = "arena_full"
+    status = 503
+    title = "There is no room for another batch"
+
+
+class ArenaTooSmall(FramegateError):
+    """One batch of this stream is larger than the arena. Members: `needed_bytes`, `arena_bytes`."""
+
+    code = "arena_too_small"
+    status = 507
+    title = "The frame arena is too small for this stream"
+
+
+class TritonUnavailable(FramegateError):
+    """Triton cannot be reached, or does not answer in time."""
+
+    code = "triton_unavailable"
+    status = 503
+    title = "Triton cannot be reached"
+
+
+class Stopping(FramegateError):
+    """The gateway is shutting down and takes nothing new."""
+
+    code = "stopping"
+    status = 503
+    title = "The gateway is shutting down"
+
+
+class EmbeddedTritonError(FramegateError):
+    """The embedded Triton could not be started; the detail names the next step."""
+
+    code = "embedded_triton"
+    status = 500
+    title = "The embedded Triton did not start"

@@ -1,0 +1,182 @@
+"""Where frames wait: each batch has one block, each frame one slot in it.
+
+The engine names the batch of a frame when the frame arrives (`Frame.job`), so its bytes are copied once, from
+the request body to the place from which Triton reads them. A closed batch is then ``n`` frames back to back
+from the block's start. Dropping a frame that waits leaves a hole, which the batch's last frame fills
+(`DropFrames.moved`): the only second copy there is, and it is counted.
+
+Life of a block::
+
+    reserve ──> place x n ──> start ──────────────> call_ended ──┐
+                   │            └──> finish (engine's outcome) ──┴──> free, when both have come
+                   └──> drop the last waiting frame ────────────────> free
+
+A call that was given up on may still be reading its input, so a started batch is freed by the *end of the
+call*, whatever the engine has decided about its frames meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gateway.errors import ArenaFull, ArenaTooSmall
+from gateway.runtime.allocator import Allocator, aligned
+from gateway.runtime.region import Region
+
+#: A batch lives for about a window; by then there is room again.
+_RETRY_AFTER_S = 1.0
+
+
+@dataclass(slots=True)
+class _Batch:
+    offset: int
+    frame_bytes: int
+    capacity: int
+    count: int = 0
+    in_call: bool = False
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A contiguous part of the region, in bytes."""
+
+    offset: int
+    size: int
+
+
+class Arena:
+    """Blocks of one region, by batch.
+
+    Attributes:
+        moves: How often a frame was copied a second time.
+    """
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.moves = 0
+        self._allocator = Allocator(region.size)
+        self._batches: dict[int, _Batch] = {}
+        self._reserved: deque[_Batch] = deque()
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes in no batch's block."""
+        return self._allocator.free_bytes
+
+    @property
+    def batches(self) -> int:
+        """Number of blocks in use."""
+        return self._allocator.blocks
+
+    def check_fits(self, frame_bytes: int, capacity: int) -> None:
+        """Raise `ArenaTooSmall` when a batch of this size fits not even into an empty arena."""
+        if aligned(frame_bytes * capacity) > self._allocator.size:
+            raise ArenaTooSmall(
+                f"One batch of {capacity} frames of {frame_bytes} bytes needs {frame_bytes * capacity} bytes; the "
+                f"frame arena has {self._allocator.size} (FRAMEGATE_ARENA__BYTES).",
+                needed_bytes=frame_bytes * capacity,
+                arena_bytes=self._allocator.size,
+            )
+
+    # ------------------------------------------------------------ frames come
+
+    def reserve(self, frames: int, frame_bytes: int, capacity: int) -> None:
+        """Make sure that the next `frames` calls of `place` find room, however they are batched.
+
+        Whether the open batch still takes them is the engine's to say, and only once it has been told of them; so
+        room for new batches is asked for even where the open one will do.
+
+        Raises:
+            ArenaFull: Nothing was reserved.
+        """
+        for _ in range(-(-frames // capacity)):
+            offset = self._allocator.allocate(frame_bytes * capacity)
+            if offset is None:
+                self.unreserve()
+                raise ArenaFull(
+                    f"The frame arena has {self.free_bytes} bytes left, in pieces; a batch needs "
+                    f"{frame_bytes * capacity}.",
+                    retry_after_s=_RETRY_AFTER_S,
+                )
+            self._reserved.append(_Batch(offset, frame_bytes, capacity))
+
+    def unreserve(self) -> None:
+        """Give back what `place` did not need."""
+        while self._reserved:
+            self._allocator.free(self._reserved.pop().offset)
+
+    def place(self, job: int, data: memoryview) -> None:
+        """Copy one frame into the next slot of its batch; a new batch takes a reserved block."""
+        batch = self._batches.get(job)
+        if batch is None:
+            batch = self._batches[job] = self._reserved.popleft()
+        if batch.count >= batch.capacity or len(data) != batch.frame_bytes:
+            raise RuntimeError(
+                f"batch {job} holds {batch.count} of {batch.capacity} frames of {batch.frame_bytes} bytes; "
+                f"a frame of {len(data)} does not fit"
+            )
+        start = batch.offset + batch.count * batch.frame_bytes
+        self.region.view[start : start + batch.frame_bytes] = data
+        batch.count += 1
+
+    # ------------------------------------------------------------ frames go
+
+    def move(self, job: int, source: int, target: int) -> None:
+        """Copy the frame in slot `source` of a waiting batch over the one in slot `target`."""
+        batch = self._batches[job]
+        view, size = self.region.view, batch.frame_bytes
+        start, end = batch.offset + source * size, batch.offset + target * size
+        view[end : end + size] = view[start : start + size]
+        self.moves += 1
+
+    def drop(self, job: int) -> None:
+        """One frame of this batch has ended without a result; with the last one the batch is over."""
+        batch = self._batches[job]
+        batch.count -= 1
+        if batch.count == 0:
+            self.finish(job)
+
+    def start(self, job: int, frames: int) -> Span:
+        """The batch is sent: return where it lies. From now on the block is held until `call_ended`."""
+        batch = self._batches[job]
+        if batch.count != frames:
+            raise RuntimeError(f"batch {job} is started with {frames} frames, but {batch.count} were placed")
+        batch.in_call = True
+        return Span(batch.offset, frames * batch.frame_bytes)
+
+    def call_ended(self, job: int) -> None:
+        """Nobody reads the batch's block any more."""
+        batch = self._batches[job]
+        batch.in_call = False
+        self._free_if_over(job, batch)
+
+    def finish(self, job: int) -> None:
+        """The engine is done with the batch: all its frames have their outcome."""
+        batch = self._batches[job]
+        batch.finished = True
+        self._free_if_over(job, batch)
+
+    @contextmanager
+    def lend(self, size: int) -> Iterator[Span]:
+        """Hold a block that belongs to no batch: warm-up and measurement. Zeroed. Raises `ArenaFull`."""
+        offset = self._allocator.allocate(size)
+        if offset is None:
+            raise ArenaFull(f"The frame arena has no {size} bytes in one piece.", retry_after_s=_RETRY_AFTER_S)
+        self.region.view[offset : offset + size] = bytes(size)
+        try:
+            yield Span(offset, size)
+        finally:
+            self._allocator.free(offset)
+
+    def close(self) -> None:
+        """Unlink and unmap the region."""
+        self.region.close()
+
+    def _free_if_over(self, job: int, batch: _Batch) -> None:
+        if batch.finished and not batch.in_call:
+            del self._batches[job]
+            self._allocator.free(batch.offset)

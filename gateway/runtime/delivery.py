@@ -1,0 +1,215 @@
+"""Carries out the engine's decisions about frames: bytes into the arena, results to those who wait.
+
+Everything that the gateway knows about a stream beyond the engine's own account is here: its record, its
+tickets, and the record of the last streams that ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gateway.core.events import (
+    AcceptFrames,
+    Action,
+    Admitted,
+    DeliverFrames,
+    DropFrames,
+    Event,
+    FrameCancelled,
+    RefuseFrames,
+    Rejected,
+    StreamEnded,
+)
+from gateway.core.types import NS_PER_MS, Frame, Outcome, StreamSpec
+from gateway.errors import StreamNotFound
+from gateway.runtime.arena import Arena
+from gateway.runtime.executor import Outputs, TritonExecutor
+from gateway.runtime.results import FrameResult, FrameTicket, ResultRing, StreamRecord
+
+
+class Delivery:
+    """Implements `gateway.runtime.driver.Sink`.
+
+    Args:
+        results_kept: Size of each stream's ring.
+        closed_streams_kept: How many streams are remembered after their end.
+
+    Attributes:
+        streams: Streams that are not over, by id.
+        tickets: Frames that have not ended.
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        executor: TritonExecutor,
+        *,
+        results_kept: int,
+        closed_streams_kept: int,
+    ) -> None:
+        self.streams: dict[str, StreamRecord] = {}
+        self.tickets: dict[tuple[str, int], FrameTicket] = {}
+        self._ended: OrderedDict[str, StreamRecord] = OrderedDict()
+        self._arena = arena
+        self._executor = executor
+        self._results_kept = results_kept
+        self._closed_streams_kept = closed_streams_kept
+        self._body = memoryview(b"")
+        self._post: Callable[[Event], object] | None = None
+        self._handlers: dict[type[Any], Callable[[Any, int], None]] = {
+            AcceptFrames: self._accept,
+            DropFrames: self._drop,
+            DeliverFrames: self._deliver,
+            StreamEnded: self._end_stream,
+        }
+
+    def connect(self, post: Callable[[Event], object]) -> None:
+        """Say where the cancellation of a ticket goes."""
+        self._post = post
+
+    # ------------------------------------------------------------ streams
+
+    def add(self, admitted: Admitted, spec: StreamSpec, frame_bytes: int, max_batch: int, now_ns: int) -> StreamRecord:
+        """Keep a record of a stream that was just admitted."""
+        record = StreamRecord(
+            stream_id=admitted.stream_id,
+            spec=spec,
+            category=admitted.category,
+            frame_bytes=frame_bytes,
+            max_batch=max_batch,
+            verdict=admitted.verdict,
+            admitted_ns=now_ns,
+            ring=ResultRing(self._results_kept),
+        )
+        self.streams[record.stream_id] = record
+        return record
+
+    def find(self, stream_id: str) -> StreamRecord:
+        """Return the record of a stream, over or not. Raises `StreamNotFound`."""
+        record = self.streams.get(stream_id) or self._ended.get(stream_id)
+        if record is None:
+            raise StreamNotFound(f"There is no stream {stream_id!r}.", stream_id=stream_id)
+        return record
+
+    def issued(self, record: StreamRecord, first: int) -> list[FrameTicket]:
+        """Return the tickets of a stream's frames from `first` to the last accepted; none has ended."""
+        return [self.tickets[record.stream_id, seq] for seq in range(first, record.accepted)]
+
+    # ------------------------------------------------------------ actions
+
+    def expect(self, body: memoryview) -> None:
+        """The next frames that the engine accepts are these, back to back."""
+        self._body = body
+
+    def carry_out(self, action: Action, now_ns: int) -> None:
+        """Do what the action says."""
+        if not isinstance(action, Admitted | Rejected | RefuseFrames):  # answers, for whoever asked
+            self._handlers[type(action)](action, now_ns)
+
+    def _accept(self, action: AcceptFrames, _now_ns: int) -> None:
+        loop = asyncio.get_running_loop()
+        record = self.streams[action.frames[0].stream_id]
+        size, start = record.frame_bytes, 0
+        for frame in action.frames:
+            self._arena.place(frame.job, self._body[start : start + size])
+            start += size
+            key = (frame.stream_id, frame.seq)
+            future: asyncio.Future[FrameResult] = loop.create_future()
+            future.add_done_callback(partial(self._nobody_waits, key))
+            self.tickets[key] = FrameTicket(frame.stream_id, frame.seq, future)
+        record.accepted += len(action.frames)
+
+    def _nobody_waits(self, key: tuple[str, int], future: asyncio.Future[FrameResult]) -> None:
+        """A ticket that was cancelled by its holder cancels the frame, unless the frame has ended meanwhile."""
+        if future.cancelled() and key in self.tickets and self._post is not None:
+            self._post(FrameCancelled(*key))
+
+    def _drop(self, action: DropFrames, now_ns: int) -> None:
+        for job, source, target in action.moved:
+            self._arena.move(job, source, target)
+        failed = action.outcome is Outcome.FAILED
+        for frame in action.frames:
+            self._arena.drop(frame.job)
+            record = self.streams[frame.stream_id]
+            result = _result(
+                record,
+                frame,
+                action.outcome,
+                reason=action.reason,
+                queue_ms=(now_ns - frame.arrival_ns) / NS_PER_MS,
+                batch=len(action.frames) if failed else 0,
+            )
+            self._end_frame(record, result)
+
+    def _deliver(self, action: DeliverFrames, _now_ns: int) -> None:
+        job = action.job
+        outputs = self._executor.take(job.id)
+        execute_ms = (action.finished_ns - action.started_ns) / NS_PER_MS
+        for row, (frame, outcome) in enumerate(zip(job.frames, action.outcomes, strict=True)):
+            record = self.streams[frame.stream_id]
+            result = _result(
+                record,
+                frame,
+                outcome,
+                queue_ms=(action.started_ns - frame.arrival_ns) / NS_PER_MS,
+                batch=len(job.frames),
+                execute_ms=execute_ms,
+                outputs=outputs,
+                row=row,
+            )
+            self._end_frame(record, result)
+        self._arena.finish(job.id)
+
+    def _end_frame(self, record: StreamRecord, result: FrameResult) -> None:
+        record.outcomes[result.outcome] += 1
+        record.ring.add(result)
+        ticket = self.tickets.pop((result.stream_id, result.seq))
+        if not ticket.result.done():
+            ticket.result.set_result(result)
+
+    def _end_stream(self, action: StreamEnded, _now_ns: int) -> None:
+        record = self.streams.pop(action.stream_id)
+        record.state = action.reason
+        self._ended[record.stream_id] = record
+        while len(self._ended) > self._closed_streams_kept:
+            self._ended.popitem(last=False)
+        record.ring.wake()
+
+
+def _result(
+    record: StreamRecord,
+    frame: Frame,
+    outcome: Outcome,
+    *,
+    queue_ms: float,
+    batch: int,
+    reason: str = "",
+    execute_ms: float = 0.0,
+    outputs: Outputs | None = None,
+    row: int = 0,
+) -> FrameResult:
+    return FrameResult(
+        stream_id=frame.stream_id,
+        seq=frame.seq,
+        outcome=outcome,
+        reason=reason,
+        latency_ms=queue_ms + execute_ms,
+        deadline_ms=record.spec.deadline_ns / NS_PER_MS,
+        batch=batch,
+        queue_ms=queue_ms,
+        execute_ms=execute_ms,
+        degraded=False,
+        shape=record.category.shape,
+        outputs=None if outputs is None else _row(outputs, row, batch),
+    )
+
+
+def _row(outputs: Outputs, row: int, batch: int) -> Outputs:
+    """Return one frame's part; a copy, unless it is all there is, so that a kept row does not keep its batch."""
+    if batch == 1:
+        return {name: array[0, ...] for name, array in outputs.items()}
+    return {name: array[row, ...].copy() for name, array in outputs.items()}

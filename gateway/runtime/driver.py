@@ -1,0 +1,119 @@
+"""The engine on a clock: events in, actions carried out, one wake-up timer.
+
+Rules:
+
+- All of it runs on one thread. Whoever has an event calls `Driver.post`.
+- The actions of one event are carried out, in order, before the next event is handled. An event that is
+  posted by carrying out an action waits its turn.
+- After each event the engine says when it next cares; one timer stands for that instant.
+
+The same driver runs the live gateway (`MonotonicClock`, Triton behind the executor) and the tests that
+compare it with the simulator (`gateway.runtime.virtual`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.clock import Clock, TimerHandle
+from gateway.core.engine import Engine
+from gateway.core.events import Action, Event, StartJob, Tick
+from gateway.core.types import Job
+
+
+class Executor(Protocol):
+    """Runs batches. A port: Triton behind it, or a table of times."""
+
+    def start(self, job: Job) -> None:
+        """Send the job. Its end comes later, as exactly one `JobFinished` or `JobFailed` posted to the driver."""
+
+
+class Sink(Protocol):
+    """Carries out every action but `StartJob`."""
+
+    def carry_out(self, action: Action, now_ns: int) -> None:
+        """Do what the action says, at once."""
+
+
+class Observer(Protocol):
+    """Is told of everything that happened, after it happened: metrics, decision log."""
+
+    def on_actions(self, now_ns: int, event: Event, actions: list[Action]) -> None:
+        """`event` was handled at `now_ns` and these actions were carried out. Must not post."""
+
+
+class Driver:
+    """Owns an engine.
+
+    Attributes:
+        engine: For reading only; every change goes through `post`.
+        broken: An exception has come out of an event. The engine's state can no longer be trusted.
+    """
+
+    def __init__(
+        self, engine: Engine, clock: Clock, executor: Executor, sink: Sink, observers: Sequence[Observer] = ()
+    ) -> None:
+        self.engine = engine
+        self.broken = False
+        self._clock = clock
+        self._executor = executor
+        self._sink = sink
+        self._observers = tuple(observers)
+        self._queue: deque[Event] = deque()
+        self._busy = False
+        self._timer: TimerHandle | None = None
+        self._timer_ns: int | None = None
+
+    def post(self, event: Event) -> list[Action]:
+        """Handle `event` now and return its actions, already carried out.
+
+        While another event's actions are being carried out it is queued instead, and the list is empty.
+        """
+        if self._busy:
+            self._queue.append(event)
+            return []
+        self._busy = True
+        completed = False
+        try:
+            actions = self._handle(event)
+            while self._queue:
+                self._handle(self._queue.popleft())
+            completed = True
+        finally:
+            self._busy = False
+            self.broken = self.broken or not completed
+        self._arm()
+        return actions
+
+    def close(self) -> None:
+        """Stop the wake-ups."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._timer_ns = None
+
+    def _handle(self, event: Event) -> list[Action]:
+        now_ns = self._clock.now_ns()
+        actions = self.engine.handle(event, now_ns)
+        for action in actions:
+            if isinstance(action, StartJob):
+                self._executor.start(action.job)
+            else:
+                self._sink.carry_out(action, now_ns)
+        for observer in self._observers:
+            observer.on_actions(now_ns, event, actions)
+        return actions
+
+    def _arm(self) -> None:
+        wakeup_ns = self.engine.next_wakeup_ns()
+        if wakeup_ns == self._timer_ns:
+            return
+        self.close()
+        if wakeup_ns is not None:
+            self._timer_ns = wakeup_ns
+            self._timer = self._clock.call_at(wakeup_ns, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = self._timer_ns = None
+        self.post(Tick())

@@ -1,0 +1,207 @@
+"""Runs batches in Triton: one call per job, its input in shared memory or in the message.
+
+How a call may end::
+
+    start ──> reply ───────────────> JobFinished      block free
+          ├─> error ───────────────> JobFailed        block free
+          └─> time is up ──────────> JobFailed        block held ...
+                                       └─> reply or error at last: block free, result thrown away
+
+A call is never cancelled because it is slow: that would not stop the device, and Triton would go on reading
+its input. It is cancelled when its Triton is known to be gone, and when the gateway stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.core.events import Event, JobFailed, JobFinished
+from gateway.core.types import Category, Job
+from gateway.errors import ArenaFull, BodyTooLarge
+from gateway.runtime.arena import Arena, Span
+from gateway.runtime.models import Catalogue, frame_bytes
+from gateway.triton.client import BackendError, InferenceCall, InSharedMemory, ModelMetadata, TritonClient
+
+log = logging.getLogger(__name__)
+
+Outputs = dict[str, NDArray[Any]]
+
+#: What a request holds besides the tensor: names, shape, ids.
+_MESSAGE_HEAD_BYTES = 4096
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One job in Triton's hands. `reported`: the engine has been told of its end."""
+
+    job: Job
+    timer: asyncio.TimerHandle
+    reported: bool = False
+
+
+class TritonExecutor:
+    """Implements `gateway.runtime.driver.Executor`.
+
+    Attributes:
+        shared: Whether Triton has our region open. Set by the supervisor.
+        calls_started: Number of jobs sent, ever.
+    """
+
+    def __init__(
+        self, client: TritonClient, arena: Arena, catalogue: Catalogue, *, timeout_s: float, max_message_bytes: int
+    ) -> None:
+        self.shared = False
+        self.calls_started = 0
+        self._client = client
+        self._arena = arena
+        self._catalogue = catalogue
+        self._timeout_s = timeout_s
+        self._max_message_bytes = max_message_bytes
+        self._calls: dict[asyncio.Task[Outputs], _Call] = {}
+        self._outputs: dict[int, Outputs] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._post: Callable[[Event], object] = _not_connected
+        self._on_trouble: Callable[[str, bool], None] = _no_trouble
+
+    def connect(self, post: Callable[[Event], object], on_trouble: Callable[[str, bool], None]) -> None:
+        """Say where ends of jobs go, and who is told ``(reason, unreachable)`` before a failure is posted."""
+        self._post = post
+        self._on_trouble = on_trouble
+
+    def check_carries(self, category: Category, frames: int) -> None:
+        """Raise when a batch of `frames` is too large to be brought to Triton.
+
+        Raises:
+            ArenaTooSmall: It does not fit into the arena.
+            BodyTooLarge: Without shared memory, it does not fit into a message.
+        """
+        size = frame_bytes(category.shape, category.dtype)
+        self._arena.check_fits(size, frames)
+        if not self.shared and size * frames + _MESSAGE_HEAD_BYTES > self._max_message_bytes:
+            raise BodyTooLarge(
+                f"A batch of {frames} frames of {category} has {size * frames} bytes; without shared memory a message "
+                f"to Triton holds {self._max_message_bytes} (FRAMEGATE_TRITON__MAX_MESSAGE_BYTES).",
+                limit_bytes=self._max_message_bytes,
+            )
+
+    # ------------------------------------------------------------ jobs
+
+    def start(self, job: Job) -> None:
+        """Send `job`; its frames lie in the arena."""
+        span = self._arena.start(job.id, len(job.frames))
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self.infer(job.category, len(job.frames), span))
+        call = _Call(job, loop.call_later(self._timeout_s, self._time_is_up, task))
+        self._calls[task] = call
+        self._idle.clear()
+        self.calls_started += 1
+        task.add_done_callback(self._ended)
+
+    def take(self, job: int) -> Outputs:
+        """Return the outputs of a finished job, once."""
+        return self._outputs.pop(job)
+
+    def _ended(self, task: asyncio.Task[Outputs]) -> None:
+        """The call is over, however: as the task's callback this also sees one cancelled before it began."""
+        call = self._calls.pop(task)
+        call.timer.cancel()
+        if not self._calls:
+            self._idle.set()
+        self._arena.call_ended(call.job.id)
+        error = asyncio.CancelledError("the gateway ended the call") if task.cancelled() else task.exception()
+        if call.reported:
+            log.warning("job %d ended after it was given up: %s", call.job.id, error or "with an answer")
+        elif error is None:
+            self._outputs[call.job.id] = task.result()
+            self._post(JobFinished(call.job.id))
+            self._outputs.pop(call.job.id, None)  # not taken: the engine gave the job up when the worker was lost
+        else:
+            self._failed(call, str(error), unreachable=isinstance(error, BackendError) and error.unreachable)
+
+    def _time_is_up(self, task: asyncio.Task[Outputs]) -> None:
+        self._failed(self._calls[task], f"no answer within {self._timeout_s:g} s", unreachable=True)
+
+    def _failed(self, call: _Call, reason: str, *, unreachable: bool) -> None:
+        """Tell the supervisor first, so that the engine does not start the next job into the void."""
+        call.reported = True
+        self._on_trouble(reason, unreachable)
+        self._post(JobFailed(call.job.id, reason))
+
+    # ------------------------------------------------------------ the call itself
+
+    async def infer(self, category: Category, frames: int, span: Span) -> Outputs:
+        """Run `frames` frames that lie back to back in `span` and check that each has its answer.
+
+        Raises:
+            BackendError: Triton's, or ours when the reply has not one row per frame.
+        """
+        model = self._catalogue.served(category.model, category.version)
+        data: InSharedMemory | memoryview
+        if self.shared:
+            data = InSharedMemory(self._arena.region.name, span.offset, span.size)
+        else:
+            data = self._arena.region.view[span.offset : span.offset + span.size]
+        return await self._infer(model, category, frames, data)
+
+    async def warm(self, category: Category, frames: int) -> None:
+        """Run one batch of black frames, outside of the engine: first executions of a shape are slow."""
+        size = frames * frame_bytes(category.shape, category.dtype)
+        model = self._catalogue.served(category.model, category.version)
+        try:
+            with self._arena.lend(size) as span:
+                await self.infer(category, frames, span)
+        except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
+            await self._infer(model, category, frames, memoryview(bytes(size)))
+
+    async def _infer(
+        self, model: ModelMetadata, category: Category, frames: int, data: InSharedMemory | memoryview
+    ) -> Outputs:
+        batched = model.max_batch_size > 0
+        if not batched and frames != 1:
+            raise BackendError(f"{model.name} has no batch axis, but {frames} frames were batched")
+        outputs = await self._client.infer(
+            InferenceCall(
+                model=category.model,
+                version=category.version,
+                input_name=model.inputs[0].name,
+                datatype=category.dtype,
+                shape=(frames, *category.shape) if batched else category.shape,
+                data=data,
+            )
+        )
+        if not batched:
+            return {name: array[np.newaxis] for name, array in outputs.items()}
+        for name, array in outputs.items():
+            if array.ndim == 0 or array.shape[0] != frames:
+                raise BackendError(f"output {name} has shape {list(array.shape)} for a batch of {frames} frames")
+        return outputs
+
+    # ------------------------------------------------------------ ends
+
+    async def idle(self) -> None:
+        """Return when no call is in Triton's hands, given-up ones included."""
+        await self._idle.wait()
+
+    async def abandon(self) -> None:
+        """End every call here and now: its Triton is gone, or the gateway is going."""
+        tasks = list(self._calls)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _not_connected(event: Event) -> object:
+    raise RuntimeError(f"the executor is not connected to a driver: {event}")
+
+
+def _no_trouble(reason: str, unreachable: bool) -> None:
+    pass

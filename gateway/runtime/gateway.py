@@ -1,0 +1,289 @@
+"""The gateway as its users see it: streams are registered, frames submitted, results fetched.
+
+Put together here: the engine on the clock (`driver`), frames in memory (`arena`), Triton (`executor`, kept
+usable by `supervisor`), what comes of frames (`delivery`). All of it lives on one event loop, which owns
+everything without a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+from gateway.clock import Clock, MonotonicClock
+from gateway.core.engine import Engine
+from gateway.core.events import Admitted, CloseStream, FrameCancelled, FramesArrived, RegisterStream, Rejected
+from gateway.core.profile import Profile
+from gateway.core.types import Outcome, StreamSpec
+from gateway.core.view import EngineView
+from gateway.errors import (
+    FramegateError,
+    FrameSizeMismatch,
+    Stopping,
+    StreamClosed,
+    StreamFinished,
+    TooManyStreams,
+    TritonUnavailable,
+)
+from gateway.runtime.arena import Arena
+from gateway.runtime.driver import Observer
+from gateway.runtime.models import frame_bytes
+from gateway.runtime.parts import Parts
+from gateway.runtime.results import Books, FrameResult, FrameTicket, Registration, StreamRecord
+from gateway.settings import Settings
+from gateway.triton.client import ModelMetadata, ModelState
+
+_MS_PER_S = 1_000
+_RETRY_AFTER_S = 1.0
+
+
+class Gateway:
+    """One gateway in front of one Triton.
+
+    Args:
+        settings: All configuration.
+        profile: Execution times on this device.
+        clock: Time; `MonotonicClock` unless given.
+        observers: Told of every event and its actions.
+    """
+
+    def __init__(
+        self, settings: Settings, profile: Profile, *, clock: Clock | None = None, observers: Sequence[Observer] = ()
+    ) -> None:
+        self.profile = profile
+        self._settings = settings
+        self._clock = clock or MonotonicClock()
+        self._observers = observers
+        self._engine = Engine(profile, settings.engine_config())
+        self._refused: Counter[str] = Counter()
+        self._started: Parts | None = None
+        self._stopping = False
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Take memory and begin to look for Triton; returns at once.
+
+        Raises:
+            ArenaTooSmall: ``/dev/shm`` has no room for the arena.
+        """
+        parts = Parts(self._settings, self.profile)
+        parts.start(self._engine, self._clock, self._observers)
+        self._started = parts
+
+    async def stop(self) -> None:
+        """End in bounded time: every accepted frame gets its outcome, and nothing of ours stays behind."""
+        if self._started is None or self._stopping:
+            return
+        self._stopping = True
+        parts = self._started
+        for ticket in list(parts.delivery.tickets.values()):
+            self.cancel(ticket)  # the running job's frames are not waiting any more: they go on
+        for stream_id in list(parts.delivery.streams):
+            parts.driver.post(CloseStream(stream_id))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.server.shutdown_grace_s):
+                await parts.executor.idle()
+        await parts.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether streams can be registered and frames served now."""
+        return self.triton_ready and not self._stopping and not self._parts.driver.broken
+
+    @property
+    def triton_ready(self) -> bool:
+        """Whether Triton is connected, set up and watched."""
+        return self._started is not None and self._started.supervisor.up
+
+    @property
+    def triton_reason(self) -> str:
+        """Why Triton is not ready; empty when it is."""
+        return self._parts.supervisor.reason
+
+    @property
+    def triton_version(self) -> str:
+        """Version of the Triton that answered last; empty before the first."""
+        server = self._parts.supervisor.server
+        return server.version if server else ""
+
+    @property
+    def shared_memory(self) -> bool:
+        """Whether frames reach Triton through shared memory; else they travel inside messages."""
+        return self._parts.executor.shared
+
+    # ------------------------------------------------------------ streams
+
+    async def register(self, spec: StreamSpec) -> Registration:
+        """Admit a stream, or say why not. An empty `spec.version` means the newest that is served.
+
+        Raises:
+            TritonUnavailable, Stopping, TooManyStreams: Nothing can be promised now.
+            UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, NotProfiled, ArenaTooSmall,
+            BodyTooLarge: The stream does not fit the model, or one batch of it the memory or the message.
+        """
+        spec = self._checked(spec)
+        delivery = self._parts.delivery
+        if len(delivery.streams) >= self._settings.limits.max_streams:
+            raise TooManyStreams(f"{len(delivery.streams)} streams are registered.", retry_after_s=_RETRY_AFTER_S)
+        now_ns = self._clock.now_ns()
+        for action in self._parts.driver.post(RegisterStream(secrets.token_hex(8), spec)):
+            if isinstance(action, Admitted):
+                size = frame_bytes(spec.shape, spec.dtype)
+                record = delivery.add(action, spec, size, self.profile.max_batch(action.category), now_ns)
+                return Registration(spec, action.verdict, record)
+            if isinstance(action, Rejected):
+                return await self._with_offers(Registration(spec, action.verdict))
+        raise FramegateError("The engine did not answer a registration.")
+
+    async def check(self, spec: StreamSpec) -> Registration:
+        """Answer as `register` would now; nothing is admitted. Raises as `register`."""
+        spec = self._checked(spec)
+        registration = Registration(spec, self._engine.check(spec, self._clock.now_ns()))
+        return await self._with_offers(registration) if registration.rejected else registration
+
+    def streams(self) -> list[StreamRecord]:
+        """Return the streams that are not over, in order of admission."""
+        return list(self._parts.delivery.streams.values())
+
+    def stream(self, stream_id: str) -> StreamRecord:
+        """Return a stream's record; also for a while after its end. Raises `StreamNotFound`."""
+        return self._parts.delivery.find(stream_id)
+
+    async def close_stream(self, stream_id: str) -> StreamRecord:
+        """Take no more frames of this stream; those that wait are served. Raises `StreamNotFound`."""
+        record = self.stream(stream_id)
+        if record.state == "active":
+            record.state = "closing"
+            self._parts.driver.post(CloseStream(stream_id))
+        return record
+
+    # ------------------------------------------------------------ frames
+
+    def submit(self, stream_id: str, body: bytes | memoryview) -> list[FrameTicket]:
+        """Take one or more frames, back to back in `body`: all of them or none. `body` may be reused afterwards.
+
+        Raises:
+            StreamNotFound, StreamClosed, StreamFinished, FrameSizeMismatch, ArenaFull, Stopping: Nothing was
+                taken; counted in `totals` by reason.
+        """
+        parts, view = self._parts, memoryview(body).cast("B")
+        record = parts.delivery.find(stream_id)
+        count = max(1, len(view) // record.frame_bytes)
+        try:
+            self._check_frames(record, len(view), count)
+            parts.arena.reserve(count, record.frame_bytes, record.max_batch)
+        except FramegateError as error:
+            self._refused[error.code] += count
+            record.refused[error.code] += count
+            raise
+        parts.delivery.expect(view)
+        first = record.accepted
+        parts.driver.post(FramesArrived(stream_id, count))
+        parts.arena.unreserve()
+        return parts.delivery.issued(record, first)
+
+    def cancel(self, ticket: FrameTicket) -> None:
+        """Nobody waits for this frame any more. Without effect once its job has started or it has ended."""
+        self._parts.driver.post(FrameCancelled(ticket.stream_id, ticket.seq))
+
+    async def results(self, stream_id: str, after: int, timeout_ms: float) -> list[FrameResult]:
+        """Return the kept results with ``seq > after``, in order; wait up to `timeout_ms` while there are none.
+
+        A result is shown once all older frames of the stream have ended. Raises `StreamNotFound`.
+        """
+        record = self.stream(stream_id)
+        deadline_s = asyncio.get_running_loop().time() + timeout_ms / _MS_PER_S
+        while not (found := record.ring.after(after)) and not record.ended:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                break
+            await record.ring.wait(left_s)
+        return found
+
+    # ------------------------------------------------------------ models and figures
+
+    async def models(self) -> list[ModelState]:
+        """Return the state of every model, as of the last look at Triton (at most a second old)."""
+        return self._parts.catalogue.states()
+
+    async def model_metadata(self, model: str, version: str | None = None) -> ModelMetadata:
+        """Return inputs and outputs of a model. Raises `UnknownModel`, `ModelNotLoaded`, `TritonUnavailable`."""
+        self._require_triton()
+        return self._parts.catalogue.served(model, version or "")
+
+    def view(self) -> EngineView:
+        """Return the engine's state as of its last event."""
+        return self._engine.snapshot()
+
+    @property
+    def totals(self) -> Books:
+        """Frames accepted and ended by model, and refused by reason, since the start."""
+        view = self._engine.snapshot()
+        return Books(
+            accepted=Counter({model: totals.accepted for model, totals in view.models.items()}),
+            ended=Counter(
+                {
+                    (model, outcome): totals.outcomes[outcome]
+                    for model, totals in view.models.items()
+                    for outcome in Outcome
+                }
+            ),
+            refused=self._refused + Counter(view.refused),
+        )
+
+    @property
+    def arena(self) -> Arena:
+        """The frame arena, for its figures."""
+        return self._parts.arena
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _parts(self) -> Parts:
+        if self._started is None:
+            raise Stopping("The gateway has not been started.")
+        return self._started
+
+    def _require_triton(self) -> None:
+        if self._stopping:
+            raise Stopping()
+        if not self.triton_ready:
+            raise TritonUnavailable(f"Triton is not ready: {self.triton_reason}", retry_after_s=_RETRY_AFTER_S)
+
+    def _checked(self, spec: StreamSpec) -> StreamSpec:
+        """Return `spec` with its version filled in, once it is sure that its frames could be carried."""
+        self._require_triton()
+        spec = self._parts.catalogue.resolve(spec, self.profile)
+        category = spec.category()
+        batch = self.profile.max_batch(category) if self.profile.has(category) else 1
+        self._parts.executor.check_carries(category, batch)
+        return spec
+
+    def _check_frames(self, record: StreamRecord, size: int, count: int) -> None:
+        if self._stopping:
+            raise Stopping()
+        if size != count * record.frame_bytes:
+            raise FrameSizeMismatch(
+                f"A frame of this stream has {record.frame_bytes} bytes; the body has {size}, which is not a whole "
+                f"number of frames.",
+                expected_bytes=record.frame_bytes,
+                received_bytes=size,
+            )
+        frames = record.spec.frames
+        if record.state == "finished" or (frames is not None and record.accepted + count > frames):
+            raise StreamFinished(
+                f"The stream announced {frames} frames and has sent {record.accepted}.",
+                frames=frames,
+                accepted=record.accepted,
+            )
+        if record.state != "active":
+            raise StreamClosed("The stream is closed.", stream_id=record.stream_id)
+
+    async def _with_offers(self, refused: Registration) -> Registration:
+        state = self._engine.admission_state(self._clock.now_ns())
+        offers = await self._parts.offers.search(state, refused.spec)
+        return Registration(refused.spec, refused.verdict, offers=offers)

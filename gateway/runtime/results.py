@@ -1,0 +1,171 @@
+"""What became of frames, and how callers learn of it: tickets for those who wait, a ring for those who ask later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from gateway.core.types import Category, Outcome, StreamSpec
+from gateway.core.verdict import CounterOffer, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class FrameResult:
+    """The end of one accepted frame.
+
+    Attributes:
+        reason: Why there are no outputs: a stable word or Triton's own message. Empty when there are.
+        latency_ms: From arrival to the reply, or to the instant the frame was dropped.
+        deadline_ms: Relative, as promised.
+        batch: Frames in its job; 0 if it never was in one.
+        queue_ms: From arrival to the start of the job (or the drop).
+        execute_ms: From the start of the job to the reply; 0 if there was none.
+        degraded: Whether it ran at a smaller shape than its own.
+        shape: The shape it ran at.
+        outputs: This frame's row of each output, without the batch axis.
+    """
+
+    stream_id: str
+    seq: int
+    outcome: Outcome
+    reason: str
+    latency_ms: float
+    deadline_ms: float
+    batch: int
+    queue_ms: float
+    execute_ms: float
+    degraded: bool
+    shape: tuple[int, ...]
+    outputs: dict[str, NDArray[Any]] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameTicket:
+    """One accepted frame that has not ended. Cancelling `result` cancels the frame: nobody waits for it."""
+
+    stream_id: str
+    seq: int
+    result: asyncio.Future[FrameResult]
+
+
+@dataclass(slots=True, eq=False)
+class StreamRecord:
+    """One stream, from its admission until it is forgotten.
+
+    Attributes:
+        verdict: Why it was admitted.
+        admitted_ns: On the gateway's monotonic clock.
+        state: ``active``, ``closing`` (no new frames; some have not ended), ``closed`` or ``finished``.
+        accepted: Frames taken, ever.
+        refused: Frames refused, by reason.
+        outcomes: Frames ended, by outcome. Their sum is `accepted` once the stream has ended.
+        ring: The last results.
+    """
+
+    stream_id: str
+    spec: StreamSpec
+    category: Category
+    frame_bytes: int
+    max_batch: int
+    verdict: Verdict
+    admitted_ns: int
+    ring: ResultRing
+    state: str = "active"
+    accepted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+
+    @property
+    def in_flight(self) -> int:
+        """Accepted frames that have not ended."""
+        return self.accepted - self.outcomes.total()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further result can come."""
+        return self.state in {"closed", "finished"}
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The answer to a registration or a check.
+
+    Attributes:
+        spec: As tested: the version is filled in.
+        stream: The new stream; None when refused, and for a check.
+        offers: For a refusal: changes that would be admitted now. May be empty for want of time.
+    """
+
+    spec: StreamSpec
+    verdict: Verdict
+    stream: StreamRecord | None = None
+    offers: tuple[CounterOffer, ...] = ()
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the test said no."""
+        return not self.verdict.admitted
+
+
+@dataclass(slots=True)
+class Books:
+    """Totals since the gateway started. ``accepted[m] == sum(ended[m, *])`` when nothing is in flight."""
+
+    accepted: Counter[str] = field(default_factory=Counter)
+    ended: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+class ResultRing:
+    """The last results of one stream, in order of `seq`, for callers that poll.
+
+    A result is shown once all older frames of the stream have ended too: a caller that asks for what comes
+    after the last `seq` it saw would otherwise never see a frame that was overtaken by a cancelled one.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._shown: deque[FrameResult] = deque(maxlen=size)
+        self._overtaking: dict[int, FrameResult] = {}
+        self._next = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def add(self, result: FrameResult) -> None:
+        """Take the result of a frame; each `seq` comes once."""
+        self._overtaking[result.seq] = result
+        if result.seq != self._next:
+            return
+        while (shown := self._overtaking.pop(self._next, None)) is not None:
+            self._shown.append(shown)
+            self._next += 1
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all who wait look again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    def after(self, seq: int) -> list[FrameResult]:
+        """Return the kept results with a larger `seq`."""
+        return list(self._newer(seq))[::-1]
+
+    def _newer(self, seq: int) -> Iterator[FrameResult]:
+        for result in reversed(self._shown):
+            if result.seq <= seq:
+                return
+            yield result
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return at the next `wake`, or after `timeout_s`."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait((waiter,), timeout=timeout_s)
+        finally:
+            self._waiters.discard(waiter)

@@ -1,0 +1,294 @@
+"""Keeps one Triton usable: connects, loads, warms, watches, and starts again when it is lost.
+
+::
+
+    away ── answers ──> set up: region, models, warm-up ── WorkerBack ──> watched
+     ^                          │ it goes away meanwhile                     │
+     └────────── back-off ──────┴───────────── WorkerLost ───────────────────┘
+
+A restarted Triton has forgotten its shared-memory registrations and the models that were loaded into it,
+and gRPC reconnects without a word. So the watch asks not whether *a* Triton answers, but whether our region
+and our models are still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gateway.core.events import Event, WorkerBack, WorkerLost
+from gateway.core.profile import Profile
+from gateway.core.types import LOCAL_WORKER
+from gateway.errors import ArenaTooSmall, BodyTooLarge, FramegateError
+from gateway.runtime.arena import Arena
+from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.models import Catalogue, profiled_pairs
+from gateway.triton.client import BackendError, ServerInfo, TritonClient
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.1
+_POLL_S = 1.0
+#: A model that is not loaded after this long is reported as failed. Large TensorFlow graphs take half a minute.
+_LOAD_TIMEOUT_S = 120.0
+#: Loads at one time: enough that one that hangs does not hold up the rest, few enough to spare memory.
+_PARALLEL_LOADS = 4
+#: One late answer on a busy machine is no loss; two in a row are.
+_LATE_ANSWERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorConfig:
+    """What the supervisor is told once.
+
+    Attributes:
+        models: Models to load and serve; empty for those that are loaded already.
+        use_shared_memory: Try shared memory; without it tensors travel in messages.
+        probe_timeout_s: Limit of one health probe.
+        backoff_max_s: Longest pause between attempts.
+    """
+
+    models: tuple[str, ...]
+    use_shared_memory: bool = True
+    probe_timeout_s: float = 1.0
+    backoff_max_s: float = 2.0
+
+
+class Supervisor:
+    """One background task that owns the state of one worker.
+
+    Attributes:
+        up: Triton is connected, set up and watched.
+        server: Who answered last; None before the first time.
+        reason: Why it is not up.
+    """
+
+    def __init__(
+        self,
+        client: TritonClient,
+        *,
+        arena: Arena,
+        executor: TritonExecutor,
+        catalogue: Catalogue,
+        profile: Profile,
+        config: SupervisorConfig,
+    ) -> None:
+        self.up = False
+        self.server: ServerInfo | None = None
+        self.reason = "not connected yet"
+        self._client = client
+        self._arena = arena
+        self._executor = executor
+        self._catalogue = catalogue
+        self._profile = profile
+        self._config = config
+        self._post: Callable[[Event], object] = _nowhere
+        self._doubt = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def start(self, post: Callable[[Event], object]) -> None:
+        """Begin. The worker counts as lost until everything is set up."""
+        self._post = post
+        post(WorkerLost(LOCAL_WORKER))
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="triton supervisor")
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """End the background task; the worker counts as lost."""
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        self._lose("the gateway is stopping")
+
+    def trouble(self, reason: str, unreachable: bool) -> None:
+        """A job failed. If Triton did not answer at all the worker is lost at once, else it is looked at soon."""
+        if unreachable:
+            self._lose(reason)
+        self._doubt.set()
+
+    # ------------------------------------------------------------ the loop
+
+    async def _run(self) -> None:
+        while True:
+            await self._connect()
+            self.up, self.reason = True, ""
+            self._post(WorkerBack(LOCAL_WORKER))
+            await self._watch()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The loop ends only by `stop`. Should a fault of ours end it, that is said, and seen in `up`."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the supervisor of Triton ended", exc_info=error)
+            self._lose(f"the supervisor ended: {error}")
+
+    def _lose(self, reason: str) -> None:
+        self.reason = reason
+        if self.up:
+            self.up = False
+            self._catalogue.clear()
+            level = logging.INFO if self._stopping else logging.WARNING
+            log.log(level, "lost Triton at %s: %s", self._client.url, reason)
+            self._post(WorkerLost(LOCAL_WORKER))
+
+    async def _connect(self) -> None:
+        """Try until all is set up, with growing pauses, each with some chance in it."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._set_up()
+            except BackendError as error:
+                if error.message != self.reason:
+                    log.info("no Triton at %s yet: %s", self._client.url, error.message)
+                self.reason = error.message
+            else:
+                return
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, self._config.backoff_max_s)
+
+    async def _set_up(self) -> None:
+        """Take a Triton in whatever state to one that serves all that can be served.
+
+        Raises:
+            BackendError: It went away, or is the old one and still busy with a job that was given up.
+        """
+        if not await self._client.live(self._config.probe_timeout_s):
+            raise BackendError("Triton is not live yet")
+        self.server = await self._client.server()
+        await self._share_region(self.server)
+        self._catalogue.look(await self._client.index())
+        wanted = self._config.models or tuple(sorted({name for name, _ in self._catalogue.ready_versions()}))
+        await self._load(wanted)
+        self._catalogue.look(await self._client.index())
+        for model in wanted:
+            await self._take_in(model)
+        self._doubt.clear()
+        serving = ", ".join(f"{name}/{version}" for name, version in sorted(self._catalogue.serving))
+        way = "in shared memory" if self._executor.shared else "inside messages"
+        log.info("Triton %s at %s serves %s; frames go %s", self.server.version, self._client.url, serving, way)
+
+    async def _share_region(self, server: ServerInfo) -> None:
+        """Have Triton open our region, unless it cannot; end calls that were left with a Triton that is gone."""
+        region = self._arena.region
+        if self._config.use_shared_memory and "system_shared_memory" in server.extensions:
+            if region.name in await self._client.region_names():
+                await self._wait_for_given_up_calls()
+                return
+            await self._executor.abandon()
+            try:
+                await self._client.register_region(region.name, region.key, region.size)
+            except BackendError as error:
+                if error.unreachable or error.timed_out:
+                    raise
+                log.warning("Triton refuses shared memory, so frames go inside messages: %s", error.message)
+                self._executor.shared = False
+            else:
+                self._executor.shared = True
+            return
+        await self._executor.abandon()
+        self._executor.shared = False
+
+    async def _wait_for_given_up_calls(self) -> None:
+        """The same Triton is back. While it still holds a job the device is not ours, nor is the job's block."""
+        try:
+            async with asyncio.timeout(self._config.probe_timeout_s):
+                await self._executor.idle()
+        except TimeoutError:
+            raise BackendError("Triton has not ended a job that was given up") from None
+
+    # ------------------------------------------------------------ models
+
+    async def _load(self, wanted: Sequence[str]) -> None:
+        ready = {name for name, _ in self._catalogue.ready_versions()}
+        slots = asyncio.Semaphore(_PARALLEL_LOADS)
+
+        async def load(model: str) -> None:
+            async with slots:
+                try:
+                    await self._client.load(model, _LOAD_TIMEOUT_S)
+                except BackendError as error:
+                    if error.unreachable:
+                        raise
+                    self._fail(model, f"Loading it failed: {error.message}")
+
+        await asyncio.gather(*(load(model) for model in wanted if model not in ready))
+
+    async def _take_in(self, model: str) -> None:
+        """Learn the ready versions of a wanted model and warm them."""
+        for name, version in sorted(self._catalogue.ready_versions()):
+            if name != model:
+                continue
+            try:
+                self._catalogue.serve(await self._client.metadata(name, version))
+                await self._warm(name, version)
+            except BackendError as error:
+                if error.unreachable:
+                    raise
+                self._fail(model, error.message)
+            except FramegateError as error:
+                self._fail(model, error.detail)
+
+    async def _warm(self, model: str, version: str) -> None:
+        """Run every batch that may be formed once: the first execution of a shape can take a hundred times as long."""
+        for dtype in {tensor.datatype for tensor in self._catalogue.served(model, version).inputs}:
+            for category, frames in profiled_pairs(self._profile, model, version, dtype):
+                try:
+                    self._executor.check_carries(category, self._profile.max_batch(category))
+                    await self._executor.warm(category, frames)
+                except (ArenaTooSmall, BodyTooLarge):
+                    continue  # no stream of this category can be registered: `Gateway.register` says why
+                except BackendError as error:
+                    raise BackendError(
+                        f"Warming {category} with {frames} frames failed: {error.message}", error.code
+                    ) from None
+
+    def _fail(self, model: str, reason: str) -> None:
+        log.warning("model %s is not served. %s", model, reason)
+        self._catalogue.fail(model, reason)
+
+    # ------------------------------------------------------------ the watch
+
+    async def _watch(self) -> None:
+        """Return once the worker is lost."""
+        late = 0
+        while self.up:
+            await self._pause()
+            try:
+                missing = await self._missing()
+            except BackendError as error:
+                late = late + 1 if error.timed_out else _LATE_ANSWERS
+                if late >= _LATE_ANSWERS:
+                    self._lose(error.message)
+                continue
+            late = 0
+            if missing:
+                self._lose(f"it was restarted or changed: {missing} is gone")
+
+    async def _pause(self) -> None:
+        """Wait for the next poll, or for a reason to look at once."""
+        with suppress(TimeoutError):
+            # Not `wait_for`, which until Python 3.12 swallows a cancellation that comes with the event.
+            async with asyncio.timeout(_POLL_S):
+                await self._doubt.wait()
+            self._doubt.clear()
+
+    async def _missing(self) -> str:
+        """Return what Triton had and has no more; empty when all is well."""
+        region = self._arena.region.name
+        if self._executor.shared and region not in await self._client.region_names(self._config.probe_timeout_s):
+            return "the shared-memory region"
+        before = self._catalogue.serving
+        self._catalogue.look(await self._client.index(self._config.probe_timeout_s))
+        gone = before - self._catalogue.serving
+        if not self._config.models:
+            gone = frozenset()  # nothing was asked for in particular: whoever unloads a model means it
+        return ", ".join(f"model {name}/{version}" for name, version in sorted(gone))
+
+
+def _nowhere(event: Event) -> object:
+    raise FramegateError(f"the supervisor has not been started: {event}")

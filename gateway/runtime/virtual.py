@@ -1,0 +1,84 @@
+"""The live driver without waiting: a clock that jumps, and an executor that knows how long each job takes.
+
+For tests that hold the live driver against the simulator, which has an event queue of its own. Events of one
+instant come in the order of `EVENT_RANK`, in both.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.core.events import EVENT_RANK, Action, Event, JobFinished, Tick
+from gateway.core.types import Job
+
+
+@dataclass(order=True, slots=True)
+class _Entry:
+    t_ns: int
+    rank: int
+    place: int
+    sequence: int
+    callback: Callable[[], object] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class VirtualClock:
+    """Implements `gateway.clock.Clock`; time passes only in `run`."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+        self._heap: list[_Entry] = []
+        self._sequence = 0
+
+    def now_ns(self) -> int:
+        """Return the instant of the callback that is running, or of the last one."""
+        return self._now_ns
+
+    def call_at(
+        self, t_ns: int, callback: Callable[[], object], rank: int = EVENT_RANK[Tick], place: int = 0
+    ) -> _Entry:
+        """Call `callback` at `t_ns`, or now if that has passed: by rank, then by place, then as they came."""
+        self._sequence += 1
+        entry = _Entry(max(t_ns, self._now_ns), rank, place, self._sequence, callback)
+        heapq.heappush(self._heap, entry)
+        return entry
+
+    def run(self) -> None:
+        """Call everything in order until nothing is left."""
+        while self._heap:
+            entry = heapq.heappop(self._heap)
+            if not entry.cancelled:
+                self._now_ns = entry.t_ns
+                entry.callback()
+
+
+class TimedExecutor:
+    """Implements `gateway.runtime.driver.Executor`: a job ends `execution_ns(job)` after its start."""
+
+    def __init__(self, clock: VirtualClock, execution_ns: Callable[[Job], int]) -> None:
+        self._clock = clock
+        self._execution_ns = execution_ns
+        self._post: Callable[[Event], object] | None = None
+
+    def connect(self, post: Callable[[Event], object]) -> None:
+        """Say where ends of jobs go."""
+        self._post = post
+
+    def start(self, job: Job) -> None:
+        """Let `job` end later."""
+        if self._post is None:
+            raise RuntimeError("the executor is not connected to a driver")
+        post, end = self._post, JobFinished(job.id)
+        self._clock.call_at(self._clock.now_ns() + self._execution_ns(job), lambda: post(end), EVENT_RANK[JobFinished])
+
+
+class NoSink:
+    """Implements `gateway.runtime.driver.Sink` where nobody waits for results."""
+
+    def carry_out(self, action: Action, now_ns: int) -> None:
+        """Do nothing."""

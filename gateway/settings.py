@@ -1,0 +1,213 @@
+"""All configuration, in one nested place.
+
+Every field can be set by an environment variable: the prefix ``FRAMEGATE_``, then the path with ``__``
+between group and field, in any case::
+
+    FRAMEGATE_PROFILE=profiles/box.json
+    FRAMEGATE_TRITON__URL=10.0.0.5:8001
+    FRAMEGATE_SCHEDULING__EARLY_DISPATCH=false
+    FRAMEGATE_MODELS=centerface,resnet50
+
+Arguments of `Settings` win over the environment. Nothing is read at import: build a `Settings` where the
+process starts and hand it on. Units are in the names: ``_ms`` and ``_s`` are times, ``_bytes`` sizes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+if TYPE_CHECKING:
+    from gateway.core.config import EngineConfig
+
+MIB = 1 << 20
+NS_PER_MS = 1_000_000
+
+
+class SharedMemory(StrEnum):
+    """How frames reach Triton."""
+
+    #: System shared memory if Triton can open the gateway's region, else inside the message.
+    AUTO = "auto"
+    #: Always inside the gRPC message (a Triton on another host).
+    OFF = "off"
+
+
+class Group(BaseModel):
+    """A group of settings: typing errors in names are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(Group):
+    """The HTTP listener of ``framegate serve``."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on. There is no authentication yet.")
+    port: int = Field(8000, ge=0, le=65_535, description="TCP port; 0 takes a free one.")
+    keep_alive_s: int = Field(
+        75, ge=1, le=3600, description="Idle time after which a connection is closed: longer than slow cameras pause."
+    )
+    shutdown_grace_s: int = Field(
+        5, ge=1, le=600, description="How long requests in flight may go on after SIGTERM before they are cut off."
+    )
+    backlog: int = Field(2048, ge=16, le=65_535, description="Connections that may wait to be accepted.")
+    access_log: bool = Field(
+        False, description="One log line per request. Off: at camera rates it costs more than it tells."
+    )
+
+
+class TritonSettings(Group):
+    """The Triton that runs the models."""
+
+    url: str = Field("127.0.0.1:8001", min_length=1, description="host:port of Triton's gRPC endpoint.")
+    shared_memory: SharedMemory = Field(
+        SharedMemory.AUTO, description="`auto`: shared memory if Triton can open it, else in the message; `off`: never."
+    )
+    call_timeout_ms: float = Field(
+        30_000,
+        ge=10,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="Limit of one call; a job that takes longer failed.",
+    )
+    connect_timeout_ms: float = Field(
+        1_000.0, ge=10, le=60_000, allow_inf_nan=False, description="Limit of one health probe while Triton is away."
+    )
+    backoff_max_ms: float = Field(
+        2_000.0,
+        ge=10,
+        le=60_000,
+        allow_inf_nan=False,
+        description="Longest pause between two attempts to reach Triton.",
+    )
+    max_message_bytes: int = Field(
+        256 * MIB,
+        ge=MIB,
+        le=2_147_483_647,
+        description="Largest gRPC message, both ways, when tensors travel inside it.",
+    )
+
+
+class EmbeddedSettings(Group):
+    """The tritonserver that ``framegate serve --embedded`` starts."""
+
+    enabled: bool = Field(False, description="Start a Triton of our own instead of using `triton.url`.")
+    model_repository: Path = Field(Path("model_repository"), description="Triton's model repository.")
+    log_file: Path = Field(Path("triton.log"), description="Where Triton's output goes.")
+    intra_op_threads: int = Field(0, ge=0, le=1024, description="Threads of one model execution; 0: all cores.")
+    start_timeout_s: float = Field(60.0, ge=1, le=3600, allow_inf_nan=False, description="Limit from start to ready.")
+
+
+class SchedulingSettings(Group):
+    """The engine: windows, dispatch and admission. See ``docs/guide.md``."""
+
+    early_dispatch: bool = Field(True, description="On an idle device, send waiting frames before their joint.")
+    job_deadline: Literal["frame", "window"] = Field(
+        "frame", description="A job's deadline: its frames' earliest, or the paper's joint + window."
+    )
+    horizon_ms: float = Field(
+        10_000,
+        ge=100,
+        le=600_000,
+        allow_inf_nan=False,
+        description="How far ahead the exact test looks at unbounded streams.",
+    )
+    max_horizon_frames: int = Field(20_000, ge=100, le=1_000_000, description="How many future frames it looks at.")
+    dispatch_overhead_ms: float = Field(
+        0.0, ge=0, le=1_000, allow_inf_nan=False, description="Added to every profiled execution time."
+    )
+    utilization_test: Literal["envelope", "deeprt"] = Field(
+        "envelope", description="Phase 1: lower convex envelope of E(n), or the paper's formula."
+    )
+
+
+class ArenaSettings(Group):
+    """The shared-memory region that frames are received into."""
+
+    bytes: int = Field(256 * MIB, ge=4096, le=1 << 40, description="Size of the region; reserved at start.")
+
+
+class LimitsSettings(Group):
+    """Bounds of everything that a caller could make grow."""
+
+    max_body_bytes: int = Field(64 * MIB, ge=1024, le=1 << 32, description="Largest body of a frames call.")
+    max_json_bytes: int = Field(64 * 1024, ge=1024, le=16 * MIB, description="Largest body of every other call.")
+    max_streams: int = Field(1_000, ge=1, le=100_000, description="Streams admitted at one time.")
+    max_frames_per_post: int = Field(1_024, ge=1, le=65_536, description="Frames in one body.")
+    results_kept: int = Field(256, ge=1, le=65_536, description="Ended frames kept per stream for the long poll.")
+    closed_streams_kept: int = Field(256, ge=0, le=65_536, description="Ended streams that can still be looked at.")
+    long_poll_max_ms: float = Field(
+        30_000.0, ge=0, le=600_000, allow_inf_nan=False, description="Longest wait of `GET .../results`."
+    )
+
+
+class TelemetrySettings(Group):
+    """Metrics and logs."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Of the gateway's own log.")
+    log_format: Literal["text", "json"] = Field("text", description="One line per event, either way.")
+    decision_log_queue: int = Field(
+        10_000,
+        ge=100,
+        le=10_000_000,
+        description="Entries that may wait to be written; beyond that they are dropped, counted.",
+    )
+
+
+class Settings(BaseSettings):
+    """Everything that can be set; see the module docstring for the environment variables."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FRAMEGATE_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
+    )
+
+    profile: Path | None = Field(None, description="The profile file: execution times of models on this device.")
+    models: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Models to load and serve; empty: all that the profile names. Comma-separated.",
+    )
+    decision_log: Path | None = Field(
+        None, description="Write every decision of the engine to this file, as JSON lines."
+    )
+
+    server: ServerSettings = ServerSettings()
+    triton: TritonSettings = TritonSettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()
+    scheduling: SchedulingSettings = SchedulingSettings()
+    arena: ArenaSettings = ArenaSettings()
+    limits: LimitsSettings = LimitsSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        """Accept ``a,b`` as well as a list."""
+        if isinstance(value, str):
+            return [name.strip() for name in value.split(",") if name.strip()]
+        return value
+
+    def engine_config(self) -> EngineConfig:
+        """Return the scheduling group as the engine's own configuration, in nanoseconds."""
+        from gateway.core.config import (
+            EngineConfig,
+            UtilizationTest,
+        )  # inside: settings is a leaf, only drivers need the engine
+        from gateway.core.types import JobDeadline
+
+        group = self.scheduling
+        return EngineConfig(
+            early_dispatch=group.early_dispatch,
+            job_deadline=JobDeadline(group.job_deadline),
+            horizon_ns=round(group.horizon_ms * NS_PER_MS),
+            max_horizon_frames=group.max_horizon_frames,
+            dispatch_overhead_ns=round(group.dispatch_overhead_ms * NS_PER_MS),
+            utilization_test=UtilizationTest(group.utilization_test),
+        )

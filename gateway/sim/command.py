@@ -1,0 +1,64 @@
+"""``framegate simulate``: what a trace would come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="JSON lines of registrations.", exists=True, dir_okay=False)],
+    profile: Annotated[Path, typer.Option(help="Profile file with the execution times.", exists=True, dir_okay=False)],
+    *,
+    duration_ms: Annotated[
+        float | None, typer.Option(min=0, help="Close every stream then; needed when one is unbounded.")
+    ] = None,
+    early_dispatch: Annotated[bool, typer.Option(help="Send waiting frames early while the device is idle.")] = True,
+    job_deadline: Annotated[str, typer.Option(help="frame, or the paper's window.")] = "frame",
+    utilization_test: Annotated[str, typer.Option(help="envelope, or the paper's deeprt.")] = "envelope",
+    execution_low: Annotated[
+        float, typer.Option(min=0, max=1, help="Jobs take this share of their profiled time, up to all of it.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the execution times.")] = 0,
+    log: Annotated[Path | None, typer.Option(help="Write the decision log here, JSON lines.", dir_okay=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Run a trace through the gateway's own engine on virtual time."""
+    import contextlib
+    import json
+
+    from gateway.core.config import EngineConfig, UtilizationTest
+    from gateway.core.profile import ProfileError
+    from gateway.core.types import NS_PER_MS, JobDeadline
+    from gateway.runtime.profile_file import read_profile
+    from gateway.sim import execution
+    from gateway.sim.driver import simulate as run
+    from gateway.sim.trace import TraceError, read_trace
+
+    try:
+        config = EngineConfig(
+            early_dispatch=early_dispatch,
+            job_deadline=JobDeadline(job_deadline),
+            utilization_test=UtilizationTest(utilization_test),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with contextlib.ExitStack() as stack:
+        try:
+            measured = read_profile(profile)
+            entries = read_trace(trace.read_text(encoding="utf-8").splitlines(), measured)
+            file = None if log is None else stack.enter_context(log.open("w", encoding="utf-8"))
+            report = run(
+                entries,
+                measured,
+                config,
+                execution=execution.exact if execution_low == 1 else execution.uniform(execution_low, seed),
+                duration_ns=None if duration_ms is None else round(duration_ms * NS_PER_MS),
+                log=None if file is None else lambda line: file.write(json.dumps(line) + "\n"),
+            )
+        except (TraceError, ProfileError, OSError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(2) from error
+    typer.echo(json.dumps(report.to_dict()) if as_json else "\n".join(report.lines()))

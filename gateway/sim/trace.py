@@ -1,0 +1,145 @@
+"""Traces: which cameras come when. JSON lines, ``{"at_ms": 0, "stream": {...}}``.
+
+The fields of a stream are those of ``POST /v1/streams``: ``model, version?, shape, dtype?, period_ms | fps,
+deadline_ms, frames?, start_in_ms?, on_late?, name?``. Without ``version`` the newest profiled one is meant. Frames
+come at ``at_ms + start_in_ms`` and every period after it. Empty lines are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.core.profile import Profile
+from gateway.core.types import MAX_INTERVAL_NS, MIN_INTERVAL_NS, NS_PER_MS, NS_PER_S, OnLate, StreamSpec
+
+_REQUIRED = {"model", "shape", "deadline_ms"}
+_OPTIONAL = {"version", "dtype", "period_ms", "fps", "frames", "start_in_ms", "on_late", "name"}
+#: About eleven days: what `at_ms` may reach.
+_LATEST_NS = 1_000_000 * NS_PER_S
+_MOST_FRAMES = 10**12
+_LOWEST_FPS = NS_PER_S / MAX_INTERVAL_NS
+_HIGHEST_FPS = NS_PER_S / MIN_INTERVAL_NS
+
+
+class TraceError(ValueError):
+    """A trace that cannot be used; the message names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEntry:
+    """One registration.
+
+    Attributes:
+        stream_id: ``stream-1`` for the first of the trace, and so on.
+        at_ns: When it is made, from the beginning of the trace.
+        spec: What is asked for; its version is resolved.
+    """
+
+    stream_id: str
+    at_ns: int
+    spec: StreamSpec
+
+
+def read_trace(lines: Iterable[str], profile: Profile) -> tuple[TraceEntry, ...]:
+    """Read a trace; `profile` resolves versions that are not given.
+
+    Raises:
+        TraceError: A line that is not an object of the layout above, or a field out of its bounds.
+    """
+    entries: list[TraceEntry] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            at_ns, spec = _read_line(line, profile)
+        except ValueError as error:
+            raise TraceError(f"line {number}: {error}") from error
+        entries.append(TraceEntry(f"stream-{len(entries) + 1}", at_ns, spec))
+    return tuple(entries)
+
+
+def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
+    """Yield the lines that `read_trace` reads back to the same entries."""
+    for entry in entries:
+        spec = entry.spec
+        stream: dict[str, Any] = {
+            "model": spec.model,
+            "version": spec.version,
+            "shape": list(spec.shape),
+            "dtype": spec.dtype,
+            "period_ms": spec.period_ns / NS_PER_MS,
+            "deadline_ms": spec.deadline_ns / NS_PER_MS,
+            "start_in_ms": spec.start_in_ns / NS_PER_MS,
+            "on_late": spec.on_late.value,
+            "name": spec.name,
+        }
+        if spec.frames is not None:
+            stream["frames"] = spec.frames
+        yield json.dumps({"at_ms": entry.at_ns / NS_PER_MS, "stream": stream})
+
+
+def _read_line(line: str, profile: Profile) -> tuple[int, StreamSpec]:
+    data = json.loads(line)
+    if not isinstance(data, dict) or set(data) != {"at_ms", "stream"}:
+        raise ValueError('expected {"at_ms": ..., "stream": {...}}')
+    at_ns = _interval_ns(data, "at_ms", most_ns=_LATEST_NS)
+    return at_ns, _read_stream(data["stream"], profile)
+
+
+def _read_stream(data: object, profile: Profile) -> StreamSpec:
+    if not isinstance(data, dict):
+        raise ValueError("stream must be an object")
+    if unknown := sorted(set(data) - _REQUIRED - _OPTIONAL):
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    if missing := sorted(_REQUIRED - set(data)):
+        raise ValueError(f"{missing[0]} is missing")
+    if ("period_ms" in data) == ("fps" in data):
+        raise ValueError("give exactly one of period_ms and fps")
+    model = _text(data, "model")
+    shape = data["shape"]
+    if not isinstance(shape, list) or not all(_is_integer(axis) for axis in shape):
+        raise ValueError(f"shape must be a list of integers, not {shape!r}")
+    frames = data.get("frames")
+    if frames is not None and not (_is_integer(frames) and frames <= _MOST_FRAMES):
+        raise ValueError(f"frames must be an integer of at most {_MOST_FRAMES}, not {frames!r}")
+    known = profile.versions(model)
+    return StreamSpec(
+        model=model,
+        version=_text(data, "version") if data.get("version") is not None else (known[-1] if known else "1"),
+        shape=tuple(shape),
+        dtype=_text(data, "dtype") if "dtype" in data else "UINT8",
+        period_ns=_interval_ns(data, "period_ms") if "period_ms" in data else _period_ns(data["fps"]),
+        deadline_ns=_interval_ns(data, "deadline_ms"),
+        frames=frames,
+        start_in_ns=_interval_ns(data, "start_in_ms") if "start_in_ms" in data else 0,
+        on_late=OnLate(data.get("on_late", OnLate.DROP)),
+        name=str(data.get("name", "")),
+    )
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(data: dict[str, Any], name: str) -> str:
+    value = data[name]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be a non-empty string, not {value!r}")
+    return value
+
+
+def _interval_ns(data: dict[str, Any], name: str, most_ns: int = MAX_INTERVAL_NS) -> int:
+    value = data[name]
+    most_ms = most_ns // NS_PER_MS
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most_ms:
+        raise ValueError(f"{name} must be a number from 0 to {most_ms}, not {value!r}")
+    return round(value * NS_PER_MS)
+
+
+def _period_ns(fps: object) -> int:
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not _LOWEST_FPS <= fps <= _HIGHEST_FPS:
+        raise ValueError(f"fps must be a number from {_LOWEST_FPS:.2g} to {_HIGHEST_FPS:g}, not {fps!r}")
+    return round(NS_PER_S / fps)

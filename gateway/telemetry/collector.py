@@ -1,0 +1,144 @@
+"""Metrics that are read from the gateway when they are asked for.
+
+Counting where the books already are costs the hot path nothing, cannot disagree with them, and makes the
+series of a stream end with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from gateway.core.types import Outcome
+from gateway.core.view import EngineView
+from gateway.telemetry.metrics import Metrics
+
+#: A stream's name is the caller's; longer ones are cut.
+NAME_CHARS = 64
+
+
+class Books(Protocol):
+    """Part of `gateway.runtime.results.Books`."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Frames refused, by reason."""
+
+
+class Region(Protocol):
+    """Part of `gateway.runtime.region.Region`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+
+class Arena(Protocol):
+    """Part of `gateway.runtime.arena.Arena`."""
+
+    @property
+    def region(self) -> Region:
+        """The memory."""
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes in no batch's block."""
+
+    @property
+    def moves(self) -> int:
+        """How often a frame was copied a second time."""
+
+
+class Watched(Protocol):
+    """Part of `gateway.runtime.gateway.Gateway`, which this package must not import."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether frames can be served now."""
+
+    @property
+    def triton_ready(self) -> bool:
+        """Whether Triton is connected and set up."""
+
+    @property
+    def totals(self) -> Books:
+        """Books since the start."""
+
+    @property
+    def arena(self) -> Arena:
+        """The frame arena."""
+
+    def view(self) -> EngineView:
+        """Return the engine's state."""
+
+
+class GatewayCollector(Collector):
+    """Frames, streams, device and arena of one gateway.
+
+    Args:
+        gateway: To be read.
+        metrics: Whose `refused` is added to the gateway's.
+    """
+
+    def __init__(self, gateway: Watched, metrics: Metrics) -> None:
+        self._gateway = gateway
+        self._metrics = metrics
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the gateway need not be running when this is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the gateway."""
+        view = self._gateway.view()
+        yield from self._frames(view)
+        yield from self._streams(view)
+        yield from self._device(view)
+
+    def _frames(self, view: EngineView) -> Iterator[Metric]:
+        accepted = CounterMetricFamily("framegate_frames_accepted", "Frames taken in", labels=["model"])
+        ended = CounterMetricFamily("framegate_frames", "Accepted frames that ended", labels=["model", "outcome"])
+        in_flight = GaugeMetricFamily("framegate_frames_in_flight", "Accepted frames not ended", labels=["model"])
+        for model, totals in view.models.items():
+            accepted.add_metric([model], totals.accepted)
+            in_flight.add_metric([model], totals.in_flight)
+            for outcome in Outcome:
+                ended.add_metric([model, outcome.value], totals.outcomes.get(outcome, 0))
+        refused = CounterMetricFamily("framegate_refused", "Frames that were not taken in", labels=["reason"])
+        for reason, count in (Counter(self._gateway.totals.refused) + self._metrics.refused).items():
+            refused.add_metric([reason], count)
+        yield from (accepted, ended, in_flight, refused)
+
+    def _streams(self, view: EngineView) -> Iterator[Metric]:
+        streams = GaugeMetricFamily("framegate_streams", "Streams admitted", labels=["state"])
+        for state in ("active", "closing"):
+            streams.add_metric([state], sum(stream.state == state for stream in view.streams))
+        info = GaugeMetricFamily("framegate_stream_info", "Always 1", labels=["stream_id", "name", "model"])
+        frames = GaugeMetricFamily("framegate_stream_frames", "Frames by outcome", labels=["stream_id", "outcome"])
+        in_flight = GaugeMetricFamily("framegate_stream_frames_in_flight", "Frames not ended", labels=["stream_id"])
+        for stream in view.streams:
+            info.add_metric([stream.stream_id, stream.spec.name[:NAME_CHARS], stream.spec.model], 1)
+            in_flight.add_metric([stream.stream_id], stream.in_flight)
+            for outcome in Outcome:
+                frames.add_metric([stream.stream_id, outcome.value], stream.outcomes.get(outcome, 0))
+        yield from (streams, info, frames, in_flight)
+
+    def _device(self, view: EngineView) -> Iterator[Metric]:
+        yield _gauge("framegate_utilization_ratio", "Share of the device's time that is promised", view.utilization)
+        yield _gauge("framegate_jobs_ready", "Jobs that wait for the device", len(view.ready))
+        yield _gauge("framegate_device_busy", "Whether a job is running", view.running is not None)
+        yield _gauge("framegate_triton_up", "Whether Triton answers", self._gateway.triton_ready)
+        yield _gauge("framegate_ready", "Whether frames can be taken", self._gateway.ready)
+        arena = self._gateway.arena
+        yield _gauge("framegate_arena_bytes", "Size of the frame arena", arena.region.size)
+        yield _gauge("framegate_arena_free_bytes", "Bytes of the arena in no batch", arena.free_bytes)
+        yield CounterMetricFamily("framegate_arena_moves", "Frames copied a second time", value=arena.moves)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))

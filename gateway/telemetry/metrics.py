@@ -1,0 +1,100 @@
+"""Prometheus metrics. ``docs/metrics.md`` says what each means and what to do about it.
+
+Three sources: jobs as they end (`Metrics` is an observer of the driver), the answers of the HTTP routes,
+and, at scrape time, the gateway's own books (`gateway.telemetry.collector`). Label values come from bounded
+sets: models of the profile, outcomes, error codes, route templates. Nothing that a caller chooses becomes
+one, except a stream's name, and that series goes when the stream does.
+
+The books balance from this endpoint alone: for each model ``framegate_frames_accepted_total`` is the sum
+over outcomes of ``framegate_frames_total``, plus ``framegate_frames_in_flight``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+
+from gateway.core.events import Action, DeliverFrames, Event
+from gateway.core.types import NS_PER_S, Job
+from gateway.telemetry.decisions import DecisionLog
+
+#: Half a millisecond to ten seconds. About three steps a decade are enough to see where a deadline falls.
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
+BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+class ModelMetrics:
+    """The children of one model, looked up once."""
+
+    def __init__(self, owner: Metrics, model: str) -> None:
+        self.latency = owner.latency.labels(model)
+        self.queue = owner.queue.labels(model)
+        self.execute = owner.execute.labels(model)
+        self.batch = owner.batch.labels(model)
+        self.early = owner.early.labels(model)
+        self.overruns = owner.overruns.labels(model)
+
+    def delivered(self, job: Job, started_ns: int, finished_ns: int) -> None:
+        """Record one job that was answered."""
+        execution_ns = finished_ns - started_ns
+        self.batch.observe(len(job.frames))
+        self.execute.observe(execution_ns / NS_PER_S)
+        if job.early:
+            self.early.inc()
+        if execution_ns > job.execution_ns:
+            self.overruns.inc()
+        for frame in job.frames:
+            self.latency.observe((finished_ns - frame.arrival_ns) / NS_PER_S)
+            self.queue.observe((started_ns - frame.arrival_ns) / NS_PER_S)
+
+
+class Metrics:
+    """Counters and histograms in a registry of their own; an observer of the driver.
+
+    Attributes:
+        registry: For further collectors.
+        refused: Frames refused before they reached the gateway, by error code.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self.refused: Tally[str] = Tally()
+        Info("framegate_build", "The running gateway", registry=self.registry).info({"version": version})
+        ProcessCollector(registry=self.registry)
+        self.registrations = self._counter("registrations", "Registrations answered, by result", "result")
+        self.early = self._counter("jobs_early", "Jobs sent before their joint to an idle device", "model")
+        self.overruns = self._counter("jobs_overrun", "Jobs that took longer than their profiled time", "model")
+        self.responses = self._counter("http_responses", "HTTP calls answered", "method", "route", "status")
+        self.latency = self._histogram("frame_latency_seconds", "From arrival to Triton's reply", SECONDS)
+        self.queue = self._histogram("frame_queue_seconds", "From arrival to the start of the frame's job", SECONDS)
+        self.execute = self._histogram("job_execute_seconds", "From the start of a job to Triton's reply", SECONDS)
+        self.batch = self._histogram("job_batch_frames", "Frames in a job", BATCHES)
+        self._models: dict[str, ModelMetrics] = {}
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"framegate_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(f"framegate_{name}", text, ("model",), buckets=buckets, registry=self.registry)
+
+    def on_actions(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+        """Record the jobs that ended. See `gateway.runtime.driver.Observer`."""
+        del now_ns, event
+        for action in actions:
+            if isinstance(action, DeliverFrames):
+                model = action.job.category.model
+                metrics = self._models.get(model)
+                if metrics is None:
+                    metrics = self._models[model] = ModelMetrics(self, model)
+                metrics.delivered(action.job, action.started_ns, action.finished_ns)
+
+    def watch_log(self, log: DecisionLog) -> None:
+        """Show how much of the decision log is missing."""
+        gauge = Gauge("framegate_decision_log_dropped", "Decisions that were not logged", registry=self.registry)
+        gauge.set_function(lambda: log.dropped)
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,290 @@
+"""The only conversation with Triton, over gRPC, as plain values.
+
+Two channels: one carries nothing but inference, the other everything else, so that a model load or a
+repository index never queues in front of a job. gRPC shares one TCP connection between channels of
+equal arguments unless told otherwise, hence ``use_local_subchannel_pool``.
+
+Nothing here retries, and nothing here gives up on an inference: a deadline on the call would end the
+*call* while Triton may still be reading its input from shared memory. Whoever waits decides how long.
+
+What goes wrong is raised as `BackendError` with Triton's own words.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+import tritonclient.grpc.aio as triton
+from numpy.typing import NDArray
+from tritonclient.grpc import InferInput, InferResult
+from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+
+T = TypeVar("T")
+
+#: A reconnect is tried at least this often, so that a restarted Triton is found within a second.
+_MAX_RECONNECT_BACKOFF_MS = 500
+_STATUS_PREFIX = "StatusCode."
+
+
+class BackendError(Exception):
+    """Triton refused, failed or could not be reached.
+
+    Attributes:
+        message: Triton's own words, or gRPC's when there was no answer.
+        code: The gRPC status, for example ``NOT_FOUND``; empty when the client itself refused.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether there was no answer at all: no connection, or it broke under the call."""
+        return bool(self.code == grpc.StatusCode.UNAVAILABLE.name)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time given to a control call ran out."""
+        return bool(self.code == grpc.StatusCode.DEADLINE_EXCEEDED.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Triton's own metadata."""
+
+    name: str
+    version: str
+    extensions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One input or output of a model.
+
+    Attributes:
+        name: Triton's name.
+        datatype: Triton's datatype, for example ``UINT8``.
+        shape: Without the batch axis; -1 is free.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What Triton says about one version of a model.
+
+    Attributes:
+        version: The version that this describes.
+        versions: All versions that are served now.
+        max_batch_size: 0 for a model without a batch axis.
+    """
+
+    name: str
+    version: str
+    versions: tuple[str, ...]
+    platform: str
+    max_batch_size: int
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """One line of the model repository's index.
+
+    Attributes:
+        version: Empty while no version is loaded.
+        state: ``ready``, ``loading``, ``unloading``, ``unavailable``, ``absent`` (never loaded), or
+            ``failed`` (the gateway tried and could not).
+        reason: Triton's words when it is not ready.
+    """
+
+    name: str
+    version: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InSharedMemory:
+    """Where an input tensor lies in a region that Triton has opened."""
+
+    region: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceCall:
+    """One batch for one model with one input.
+
+    Attributes:
+        shape: Of the tensor as sent, batch axis included if the model has one.
+        data: Its place in shared memory, or its bytes in C order.
+    """
+
+    model: str
+    version: str
+    input_name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: InSharedMemory | memoryview
+    request_id: str = ""
+
+
+class TritonClient:
+    """One Triton. Make it on the event loop that uses it, and close it there.
+
+    Args:
+        url: ``host:port`` of the gRPC endpoint.
+        max_message_bytes: Limit of one message, both ways. gRPC's own default is 4 MB, and one FP32
+            frame of 640x640 is larger.
+        control_timeout_s: Limit of each control call but `load`.
+    """
+
+    def __init__(self, url: str, *, max_message_bytes: int, control_timeout_s: float = 5.0) -> None:
+        self.url = url
+        self._timeout_s = control_timeout_s
+        self._inference = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
+        self._control = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
+
+    async def close(self) -> None:
+        """Close both channels; calls in flight end as cancelled."""
+        await self._inference.close()
+        await self._control.close()
+
+    # ------------------------------------------------------------ control
+
+    async def live(self, timeout_s: float | None = None) -> bool:
+        """Return whether Triton answers that it is live. Raises `BackendError` when it does not answer."""
+        return bool(await _answer(self._control.is_server_live(client_timeout=timeout_s or self._timeout_s)))
+
+    async def server(self) -> ServerInfo:
+        """Return name, version and extensions."""
+        info = await _answer(self._control.get_server_metadata(client_timeout=self._timeout_s))
+        return ServerInfo(info.name, info.version, frozenset(info.extensions))
+
+    async def index(self, timeout_s: float | None = None) -> list[ModelState]:
+        """Return the state of every model and version in the repository."""
+        reply = await _answer(self._control.get_model_repository_index(client_timeout=timeout_s or self._timeout_s))
+        return [ModelState(m.name, m.version, m.state.lower() or "absent", m.reason) for m in reply.models]
+
+    async def load(self, model: str, timeout_s: float) -> None:
+        """Load all versions of `model` that its policy names. Triton answers when they are loaded."""
+        await _answer(self._control.load_model(model, client_timeout=timeout_s))
+
+    async def unload(self, model: str) -> None:
+        """Ask Triton to unload `model`. Triton answers at once and frees the memory later."""
+        await _answer(self._control.unload_model(model, client_timeout=self._timeout_s))
+
+    async def metadata(self, model: str, version: str = "") -> ModelMetadata:
+        """Return what Triton says about one loaded version; the default one if `version` is empty."""
+        meta = await _answer(self._control.get_model_metadata(model, version, client_timeout=self._timeout_s))
+        config = await _answer(self._control.get_model_config(model, version, client_timeout=self._timeout_s))
+        max_batch_size = int(config.config.max_batch_size)
+        skip = 1 if max_batch_size > 0 else 0
+
+        def tensors(items: Sequence[Any]) -> tuple[TensorInfo, ...]:
+            return tuple(TensorInfo(t.name, t.datatype, tuple(int(axis) for axis in t.shape[skip:])) for t in items)
+
+        versions = tuple(meta.versions)
+        return ModelMetadata(
+            name=meta.name,
+            version=version or latest(versions),
+            versions=versions,
+            platform=meta.platform,
+            max_batch_size=max_batch_size,
+            inputs=tensors(meta.inputs),
+            outputs=tensors(meta.outputs),
+        )
+
+    async def region_names(self, timeout_s: float | None = None) -> frozenset[str]:
+        """Return the names of all system shared-memory regions that Triton has open."""
+        status = await _answer(
+            self._control.get_system_shared_memory_status(client_timeout=timeout_s or self._timeout_s)
+        )
+        return frozenset(status.regions)
+
+    async def register_region(self, name: str, key: str, size: int) -> None:
+        """Have Triton open the POSIX shared-memory object `key` (``/name``) under the name `name`."""
+        await _answer(self._control.register_system_shared_memory(name, key, size, client_timeout=self._timeout_s))
+
+    async def unregister_region(self, name: str) -> None:
+        """Have Triton close one region. Never called without a name: that would close everybody's."""
+        if not name:
+            raise ValueError("a region to unregister must be named")
+        await _answer(self._control.unregister_system_shared_memory(name, client_timeout=self._timeout_s))
+
+    # ------------------------------------------------------------ inference
+
+    async def infer(self, call: InferenceCall) -> dict[str, NDArray[Any]]:
+        """Run one batch and return every output, batch axis included.
+
+        The arrays are read-only views of the reply. Nothing limits the time but a broken connection.
+
+        Raises:
+            BackendError: Triton's refusal or failure, or its absence.
+        """
+        tensor = InferInput(call.input_name, call.shape, call.datatype)
+        if isinstance(call.data, InSharedMemory):
+            tensor.set_shared_memory(call.data.region, call.data.size, call.data.offset)
+        else:
+            array: NDArray[Any] = np.frombuffer(call.data, dtype=triton_to_np_dtype(call.datatype))
+            tensor.set_data_from_numpy(array.reshape(call.shape))
+        result = await _answer(
+            self._inference.infer(call.model, [tensor], model_version=call.version, request_id=call.request_id)
+        )
+        return {output.name: _array(result, output.name) for output in result.get_response().outputs}
+
+
+def latest(versions: Sequence[str]) -> str:
+    """Return the highest version, as Triton chooses its default; empty if there is none."""
+    return max(versions, key=lambda v: (int(v) if v.isdecimal() else -1, v), default="")
+
+
+def _array(result: InferResult, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = result.as_numpy(name)
+    return array
+
+
+async def _answer(call: Awaitable[T]) -> T:
+    """Await one call of the client library; its exception becomes ours."""
+    try:
+        return await call
+    except InferenceServerException as error:
+        status = (error.status() or "").removeprefix(_STATUS_PREFIX)
+        raise BackendError(error.message() or status or "no reason given", status) from None
+
+
+def _channel_args(url: str, max_message_bytes: int) -> list[tuple[str, int]]:
+    args = [
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 1_000),  # in fact the limit of one connection attempt
+        ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_BACKOFF_MS),
+        # No keep-alive pings: Triton answers pings more frequent than one in five minutes by closing the
+        # connection (its --grpc-http2-max-ping-strikes). The health poll on the control channel serves.
+    ]
+    if _is_loopback(url):
+        args.append(("grpc.enable_http_proxy", 0))  # http_proxy in the environment is not meant for our own host
+    return args
+
+
+def _is_loopback(url: str) -> bool:
+    host = url.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

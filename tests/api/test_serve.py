@@ -1,0 +1,145 @@
+"""``framegate serve`` as a process: it comes up, says where, ends on a signal, explains what is wrong."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.runtime.profile_file import write_profile
+from tests.api.served import FRAME, profile
+from tests.stand_in import StandIn
+
+SERVE = [sys.executable, "-c", "import typer; from gateway.api.command import serve; typer.run(serve)", "--port", "0"]
+
+
+@pytest.fixture(scope="module")
+def triton():
+    """A stand-in on a loop of a thread of its own."""
+    stand_in, started, stop = StandIn(), threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def serve():
+        async with stand_in:
+            started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert started.wait(10)
+    yield stand_in
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+    loop.close()
+
+
+@pytest.fixture
+def profile_file(tmp_path):
+    path = tmp_path / "profile.json"
+    write_profile(path, profile())
+    return path
+
+
+def environment(**extra):
+    return {k: v for k, v in os.environ.items() if not k.startswith("FRAMEGATE_")} | {"PYTHONUNBUFFERED": "1", **extra}
+
+
+@contextmanager
+def serving(*options, **extra):
+    process = subprocess.Popen(
+        [*SERVE, *map(str, options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**extra),
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def url_of(process):
+    line = process.stdout.readline()
+    assert line.startswith("ready at http://127.0.0.1:"), line + process.stderr.read()
+    return line.split()[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal(triton, profile_file, tmp_path, number):
+    log = tmp_path / "decisions.jsonl"
+    options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1, "--decision-log", log)
+    with serving(*options) as process:
+        url = url_of(process)
+        body = {"model": "echo", "shape": [8, 8, 3], "fps": 5, "deadline_ms": 400}
+        stream = httpx.post(f"{url}/v1/streams", json=body).json()
+        frames = httpx.post(url + stream["frames_url"], content=FRAME * 2)
+        assert [result["outcome"] for result in frames.json()["results"]] == ["met", "met"]
+        began = time.monotonic()
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=20)
+        assert process.returncode == 0, errors
+        assert time.monotonic() - began < 4
+    assert out == ""
+    assert "Traceback" not in errors
+    assert "ERROR" not in errors
+    assert not list(Path("/dev/shm").glob(f"framegate-{process.pid}-*"))
+    assert [part in log.read_text() for part in ('"admitted"', '"deliver_frames"', '"stream_ended"')] == [True] * 3
+
+
+def test_the_environment_configures_it(triton, profile_file):
+    settings = {
+        "FRAMEGATE_TRITON__URL": triton.url,
+        "FRAMEGATE_PROFILE": str(profile_file),
+        "FRAMEGATE_ARENA__BYTES": "65536",
+    }
+    with serving(**settings) as process:
+        assert "framegate_arena_bytes 65536.0" in httpx.get(f"{url_of(process)}/metrics").text
+
+
+def failure(*options, **extra):
+    done = subprocess.run(
+        [*SERVE, *map(str, options)], capture_output=True, text=True, env=environment(**extra), timeout=30
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("framegate serve: ")
+    return last
+
+
+def test_without_a_profile_it_says_how_to_get_one():
+    assert "framegate profile --quick" in failure()
+
+
+def test_a_profile_that_cannot_be_read_is_named(tmp_path):
+    path = tmp_path / "broken.json"
+    assert str(path) in failure("--profile", path)
+    path.write_text("{")
+    assert str(path) in failure("--profile", path)
+
+
+def test_a_setting_out_of_bounds_is_named(profile_file):
+    assert "server.port" in failure("--profile", profile_file, "--port", 70_000)
+    assert "triton.call_timeout_ms" in failure("--profile", profile_file, FRAMEGATE_TRITON__CALL_TIMEOUT_MS="nan")
+
+
+def test_an_arena_that_does_not_fit_is_explained(profile_file):
+    text = failure("--profile", profile_file, "--arena-mb", 1 << 20)
+    assert "arena" in text
+
+
+def test_an_address_of_other_machines_is_warned_about(triton, profile_file):
+    with serving("--triton", triton.url, "--profile", profile_file, "--host", "0.0.0.0", "--arena-mb", 1) as process:
+        assert process.stdout.readline().startswith("ready at http://0.0.0.0:")
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert "no authentication" in errors

@@ -1,0 +1,113 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.core.config import EngineConfig, UtilizationTest
+from gateway.core.types import JobDeadline
+from gateway.settings import LimitsSettings, Settings, SharedMemory
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch):
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("FRAMEGATE_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults_are_the_documented_ones():
+    settings = Settings()
+    assert settings.server.host == "127.0.0.1"
+    assert settings.arena.bytes == 256 << 20
+    assert settings.limits.max_body_bytes == 64 << 20
+    assert settings.triton.shared_memory is SharedMemory.AUTO
+    assert settings.models == []
+
+
+def test_the_environment_sets_nested_fields(monkeypatch):
+    monkeypatch.setenv("FRAMEGATE_TRITON__URL", "10.0.0.5:8001")
+    monkeypatch.setenv("FRAMEGATE_MODELS", " centerface, resnet50,")
+    monkeypatch.setenv("FRAMEGATE_SCHEDULING__EARLY_DISPATCH", "false")
+    monkeypatch.setenv("framegate_profile", "profiles/box.json")
+    settings = Settings()
+    assert settings.triton.url == "10.0.0.5:8001"
+    assert settings.triton.call_timeout_ms == 30_000  # the rest of the group keeps its defaults
+    assert settings.models == ["centerface", "resnet50"]
+    assert settings.scheduling.early_dispatch is False
+    assert settings.profile == Path("profiles/box.json")
+
+
+def test_arguments_win_over_the_environment_field_by_field(monkeypatch):
+    monkeypatch.setenv("FRAMEGATE_SERVER__PORT", "9000")
+    monkeypatch.setenv("FRAMEGATE_SERVER__HOST", "::1")
+    settings = Settings(server={"port": 9001})
+    assert (settings.server.host, settings.server.port) == ("::1", 9001)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FRAMEGATE_TRITON__URLX", "a"),
+        ("FRAMEGATE_TRITON__CALL_TIMEOUT_MS", "nan"),
+        ("FRAMEGATE_TRITON__CALL_TIMEOUT_MS", "inf"),
+        ("FRAMEGATE_TRITON__SHARED_MEMORY", "maybe"),
+        ("FRAMEGATE_SCHEDULING__HORIZON_MS", "-1"),
+        ("FRAMEGATE_SCHEDULING__JOB_DEADLINE", "paper"),
+        ("FRAMEGATE_ARENA__BYTES", "0"),
+        ("FRAMEGATE_LIMITS__MAX_STREAMS", "0"),
+        ("FRAMEGATE_SERVER__PORT", "65536"),
+    ],
+)
+def test_a_typing_error_is_an_error(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_settings_do_not_change():
+    with pytest.raises(ValidationError):
+        Settings().limits.max_streams = 3
+
+
+def test_engine_config_is_in_nanoseconds():
+    settings = Settings(
+        scheduling={
+            "early_dispatch": False,
+            "job_deadline": "window",
+            "horizon_ms": 2_500.0,
+            "max_horizon_frames": 500,
+            "dispatch_overhead_ms": 0.25,
+            "utilization_test": "deeprt",
+        }
+    )
+    assert settings.engine_config() == EngineConfig(
+        early_dispatch=False,
+        job_deadline=JobDeadline.WINDOW,
+        horizon_ns=2_500_000_000,
+        max_horizon_frames=500,
+        dispatch_overhead_ns=250_000,
+        utilization_test=UtilizationTest.DEEPRT,
+    )
+
+
+def test_default_engine_config_is_the_engines_own():
+    assert Settings().engine_config() == EngineConfig()
+
+
+def test_every_field_is_described_and_says_its_unit():
+    for group in (
+        LimitsSettings,
+        *(f.annotation for f in Settings.model_fields.values() if hasattr(f.annotation, "model_fields")),
+    ):
+        for name, field in group.model_fields.items():
+            assert field.description, f"{group.__name__}.{name}"
+
+
+def test_nothing_is_read_at_import():
+    code = "import gateway.settings, gateway.api.command"
+    environment = {"FRAMEGATE_SERVER__PORT": "no number", "PATH": ""}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)

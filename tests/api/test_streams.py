@@ -1,0 +1,170 @@
+import re
+
+import pytest
+
+from gateway.api.admission import counter_offers
+from gateway.core import verdict as core
+from tests.api.served import LARGE, SMALL, problem
+
+
+def test_a_registered_stream_can_be_looked_at_and_closed(served):
+    answer = served.register(name="front door", frames=1000, on_late="serve")
+    assert answer.status_code == 201
+    stream = answer.json()
+    admission = stream.pop("admission")
+    assert admission["test"] == "exact"
+    assert admission["reason"] is None
+    assert 0 < admission["worst_latency_ms"] <= 400
+    assert re.fullmatch(r"[0-9a-f]{16}", stream["stream_id"])
+    assert stream == {
+        "stream_id": stream["stream_id"],
+        "name": "front door",
+        "state": "active",
+        "model": "echo",
+        "version": "1",
+        "shape": [8, 8, 3],
+        "dtype": "UINT8",
+        "frame_bytes": 192,
+        "period_ms": 200.0,
+        "fps": 5.0,
+        "deadline_ms": 400.0,
+        "frames": 1000,
+        "on_late": "serve",
+        "service_class": "real_time",
+        "accepted": 0,
+        "in_flight": 0,
+        "outcomes": {"met": 0, "missed": 0, "expired": 0, "cancelled": 0, "failed": 0},
+        "frames_url": f"/v1/streams/{stream['stream_id']}/frames",
+        "results_url": f"/v1/streams/{stream['stream_id']}/results",
+    }
+    url = answer.headers["location"]
+    assert served.http.get(url).json() == stream
+    assert served.http.get("/v1/streams").json()["streams"] == [stream]
+    closed = served.http.delete(url)
+    assert closed.status_code == 200
+    assert closed.json()["state"] == "closed"
+    assert served.http.delete(url).json()["state"] == "closed"
+    assert served.http.get(url).json()["state"] == "closed"
+    assert served.http.get("/v1/streams").json()["streams"] == []
+
+
+def test_fps_is_another_way_to_say_period(served):
+    with served.stream(period_ms=None, fps=8) as stream:
+        assert (stream["period_ms"], stream["fps"]) == (125.0, 8.0)
+
+
+def test_the_version_may_be_asked_for(served):
+    with served.stream(version="1") as stream:
+        assert stream["version"] == "1"
+
+
+def test_a_refusal_has_evidence_and_offers(served):
+    # A batch of the first takes 40 ms, longer than the second's window of 30 ms, and over the horizon they meet at
+    # every phase: the answer does not depend on the instant.
+    with served.stream(name="front door", shape=LARGE, period_ms=83, deadline_ms=203) as first:
+        wanted = {"period_ms": 47, "deadline_ms": 60, "name": "yard"}
+        document = problem(served.register(**wanted), 409, "not_schedulable")
+        evidence = document["evidence"]
+        assert (evidence["test"], evidence["phase"], evidence["reason"]) == ("exact", 2, "deadline_miss")
+        miss = evidence["first_miss"]
+        assert miss["late_ms"] == pytest.approx(miss["finish_ms"] - miss["deadline_ms"])
+        assert miss["late_ms"] > 0
+        names = dict(zip(miss["streams"], miss["names"], strict=True))
+        assert names.items() <= {first["stream_id"]: "front door", "this": "yard"}.items()
+        assert miss["model"] == "echo"
+        assert any(name in document["detail"] for name in names.values())
+
+        offers = {offer["field"]: offer for offer in document["counter_offers"]}
+        assert offers["deadline_ms"]["value"] > 60
+        assert served.http.get("/v1/streams").json()["streams"][0]["stream_id"] == first["stream_id"]
+
+
+def test_offers_are_in_the_units_of_http():
+    offers = [
+        core.CounterOffer("period_ns", 250_000_000),
+        core.CounterOffer("deadline_ns", 1_500_000),
+        core.CounterOffer("shape", (4, 4, 3)),
+    ]
+    assert [offer.model_dump(exclude_none=True) for offer in counter_offers(offers)] == [
+        {"field": "period_ms", "value": 250.0, "fps": 4.0},
+        {"field": "deadline_ms", "value": 1.5},
+        {"field": "shape", "value": (4, 4, 3)},
+    ]
+
+
+def test_too_much_of_the_device_is_refused_in_phase_1(served):
+    document = problem(served.register(period_ms=1, deadline_ms=100), 409, "not_schedulable")
+    assert document["evidence"]["phase"] == 1
+    assert document["evidence"]["reason"] == "utilization"
+    assert document["evidence"]["utilization"] > 1
+    assert document["evidence"]["first_miss"] is None
+
+
+def test_a_deadline_below_one_frame_is_infeasible(served):
+    document = problem(served.register(deadline_ms=5), 422, "deadline_infeasible")
+    assert document["evidence"]["phase"] == 0
+
+
+def test_a_shape_without_times_is_not_profiled(served):
+    document = problem(served.register(shape=[9, 9, 3]), 409, "not_profiled")
+    assert "framegate profile" in document["detail"]
+
+
+def test_a_check_changes_nothing(served):
+    body = {"model": "echo", "shape": SMALL, "period_ms": 200, "deadline_ms": 400}
+    before = served.http.get("/v1/streams").json()
+    answer = served.http.post("/v1/admission/check", json=body)
+    assert answer.status_code == 200
+    assert answer.json()["admitted"] is True
+    assert answer.json()["version"] == "1"
+    assert answer.json()["counter_offers"] == []
+    refused = served.http.post("/v1/admission/check", json={**body, "period_ms": 1})
+    assert refused.status_code == 200
+    assert refused.json()["admitted"] is False
+    assert refused.json()["evidence"]["reason"] == "utilization"
+    rates = [offer for offer in refused.json()["counter_offers"] if offer["field"] == "period_ms"]
+    assert rates[0]["value"] > 1
+    assert rates[0]["fps"] == pytest.approx(1000 / rates[0]["value"])
+    infeasible = served.http.post("/v1/admission/check", json={**body, "deadline_ms": 5})
+    assert infeasible.json()["evidence"]["reason"] == "deadline_infeasible"
+    assert served.http.get("/v1/streams").json() == before
+
+
+def test_shape_and_dtype_are_checked_against_the_model(served):
+    document = problem(served.register(shape=[8, 8]), 422, "shape_mismatch")
+    assert document["expected"] == [-1, -1, 3]
+    problem(served.register(shape=[8, 8, 4]), 422, "shape_mismatch")
+    problem(served.register(shape=[1, 8, 8, 3]), 422, "shape_mismatch")
+    document = problem(served.register(dtype="FP32"), 422, "dtype_mismatch")
+    assert (document["expected"], document["received"]) == ("UINT8", "FP32")
+
+
+def test_a_model_that_is_not_there(served):
+    problem(served.register(model="nosuch"), 404, "unknown_model")
+    problem(served.register(version="2"), 404, "unknown_model")
+
+
+@pytest.mark.parametrize("stream_id", ["nosuch", "a" * 5_000, "%00", "..", "%2e%2e", "a%20b", "ä", "0" * 16])
+def test_a_stream_that_is_not_there(served, stream_id):
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/results"), ("POST", "/frames")):
+        answer = served.http.request(method, f"/v1/streams/{stream_id}{path}")
+        assert answer.status_code == 404, (method, path)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert len(answer.content) < 1_000
+
+
+def test_the_utilization_of_the_list_is_what_is_admitted(served):
+    assert served.http.get("/v1/streams").json()["utilization"] == 0
+    with served.stream() as stream:
+        listed = served.http.get("/v1/streams").json()
+        assert listed["utilization"] == pytest.approx(stream["admission"]["utilization"])
+
+
+def test_registrations_are_counted_by_answer(served):
+    before = served.counters()
+    with served.stream():
+        served.register(model="nosuch")
+    after = served.counters()
+    for result in ("admitted", "unknown_model"):
+        key = ("framegate_registrations_total", result)
+        assert after[key] - before.get(key, 0) == 1

@@ -1,0 +1,149 @@
+"""The camera sends open-loop; on a clock that only moves when somebody waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import numpy as np
+import pytest
+from stub_gateway import StubGateway, problem
+
+from gateway.client.camera import Camera
+from gateway.client.client import FramegateClient
+from gateway.client.reader import MemoryFeed
+from gateway.client.stats import Stats
+from gateway.client.types import FrameResult
+from gateway.client.video import VideoFrame
+
+SHAPE = (4, 6, 3)
+FRAMES = [VideoFrame(index, np.full(SHAPE, index, np.uint8)) for index in range(5)]
+MS = 1_000_000
+
+
+class FakeClock:
+    """Time passes when the camera sleeps, by what it asked for plus what `late` says."""
+
+    def __init__(self, late_ms=()):
+        self.now = 1_000 * MS
+        self.late_ms = list(late_ms)
+
+    def now_ns(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.now += round(seconds * 1e9) + (self.late_ms.pop(0) * MS if self.late_ms else 0)
+        for _ in range(50):  # let posts that need no time be answered
+            await asyncio.sleep(0)
+
+
+class ListFeed(MemoryFeed):
+    """Ends after the given frames; None stands for a frame that is not decoded yet."""
+
+    def __init__(self, frames):
+        self.frames = list(frames)
+
+    @property
+    def ended(self):
+        return not self.frames
+
+    def take(self):
+        return self.frames.pop(0) if self.frames else None
+
+
+def film(stub, clock, feed, *, drain_s=10.0, max_in_flight=None, **run):
+    """Run one 10 fps camera; return it and what it reported."""
+    seen = []
+
+    async def main():
+        async with FramegateClient("http://stub", transport=httpx.ASGITransport(stub.app())) as client:
+            handle = await client.register("m", SHAPE, fps=10, deadline_ms=200)
+            camera = Camera(
+                client,
+                handle,
+                feed,
+                max_in_flight=max_in_flight,
+                on_frame=seen.append,
+                now_ns=clock.now_ns,
+                sleep=clock.sleep,
+            )
+            await camera.run(**run)
+            await camera.drain(drain_s)
+            return camera
+
+    return asyncio.run(main()), seen
+
+
+def test_frames_go_out_on_the_absolute_schedule():
+    clock = FakeClock(late_ms=[5, 20, 0, 24, 3])
+    camera, seen = film(StubGateway(), clock, MemoryFeed(FRAMES), start_ns=1_050 * MS, frames=6)
+    assert [(sent.sent_ns - 1_050 * MS) // MS for sent in seen] == [5, 120, 200, 324, 403, 500]
+    assert [sent.frame.index for sent in seen] == [0, 1, 2, 3, 4, 0]
+    assert camera.stats.as_dict() == {
+        "frames": 6,
+        "met": 6,
+        "missed": 0,
+        "expired": 0,
+        "cancelled": 0,
+        "failed": 0,
+        "refused_frames": 0,
+        "lost": 0,
+        "skipped": 0,
+        "p50_latency_ms": 12.5,
+        "p99_latency_ms": 12.5,
+        "mean_batch": 2.0,
+    }
+
+
+def test_a_stall_skips_ticks_and_sends_no_burst():
+    clock = FakeClock(late_ms=[0, 710])
+    camera, seen = film(StubGateway(), clock, MemoryFeed(FRAMES), frames=4)
+    assert [sent.tick for sent in seen] == [0, 1, 9, 10]
+    assert camera.stats.skipped == 7
+
+
+def test_it_stops_before_the_end_of_its_time():
+    clock = FakeClock()
+    camera, seen = film(StubGateway(), clock, MemoryFeed(FRAMES), until_ns=clock.now + 500 * MS)
+    assert camera.stats.sent == len(seen) == 5
+
+
+def test_it_ends_with_its_source_and_skips_ticks_without_a_frame():
+    camera, seen = film(StubGateway(), FakeClock(), ListFeed([FRAMES[0], None, FRAMES[1]]))
+    assert [(sent.tick, sent.frame.index) for sent in seen] == [(0, 0), (2, 1)]
+    assert camera.stats.skipped == 1
+
+
+def test_a_gateway_that_does_not_answer_bounds_the_posts_in_flight():
+    class Silent(StubGateway):
+        async def frames(self, request):
+            await asyncio.Event().wait()
+
+    camera, seen = film(Silent(), FakeClock(), MemoryFeed(FRAMES), max_in_flight=3, until_ns=2_000 * MS, drain_s=0.05)
+    assert seen == []
+    assert (camera.stats.sent, camera.stats.lost, camera.stats.skipped) == (3, 3, 7)
+    assert camera.in_flight == 0
+
+
+def test_a_stream_that_the_gateway_ends_stops_the_camera():
+    stub = StubGateway(frame_answers=[problem(429, "surplus", "too many"), problem(410, "stream_closed", "closed")])
+    camera, _ = film(stub, FakeClock(), MemoryFeed(FRAMES))
+    assert camera.ended_by.code == "stream_closed"
+    assert (camera.stats.sent, camera.stats.refused, camera.stats.answered) == (2, 2, 0)
+
+
+def test_figures_of_several_cameras_add_up():
+    parts = []
+    for batch, latency in ((1, 10.0), (3, 30.0)):
+        stats = Stats()
+        stats.sent = batch
+        for _ in range(batch):
+            stats.add(FrameResult(0, "met", latency_ms=latency, batch=batch))
+        parts.append(stats)
+    parts[0].sent += 1
+    parts[0].add(FrameResult(0, "expired", latency_ms=200.0))
+    total = Stats.together(parts)
+    assert (total.sent, total.answered) == (5, 5)
+    assert total.mean_batch == pytest.approx(2.0)  # one job of one frame, one of three
+    assert total.latency_ms(100) == 30.0  # an expired frame has no latency to speak of
+    assert Stats().as_dict()["p50_latency_ms"] is None

@@ -1,0 +1,85 @@
+"""The live table: readable on 80 columns, complete once a camera is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from rich.console import Console
+
+from gateway.client.problems import NotSchedulable
+from gateway.client.stats import Stats
+from gateway.client.types import Admission, Evidence, FrameResult
+from gateway.demo.plan import cameras
+from gateway.demo.show import Refusal, Show
+from gateway.demo.summary import describe_refusal
+from gateway.demo.table import render
+
+EVIDENCE = {"test": "exact", "phase": 2, "reason": "deadline_miss", "utilization": 0.97}
+MISS = {
+    "model": "centerface",
+    "shape": [270, 480, 3],
+    "streams": ["a", "this"],
+    "names": ["bunny", "bunny-2"],
+    "frames": 2,
+    "release_ms": 1.0,
+    "deadline_ms": 200.0,
+    "finish_ms": 222.5,
+    "late_ms": 22.5,
+}
+
+
+def refusal():
+    document = {
+        "code": "not_schedulable",
+        "detail": "it would be late",
+        "evidence": {**EVIDENCE, "first_miss": MISS},
+        "counter_offers": [{"field": "shape", "value": [144, 176, 3]}, {"field": "deadline_ms", "value": 148.7}],
+    }
+    alone = Admission(True, Evidence.from_json({"utilization": 0.5, "worst_latency_ms": 70.0}))
+    return Refusal(cameras()[3], alone, NotSchedulable(409, document))
+
+
+def show():
+    filled = Show()
+    for plan in cameras():
+        stats = Stats()
+        stats.sent = 1234
+        for _ in range(1234):
+            stats.add(FrameResult(0, "met", latency_ms=123.4, batch=2))
+        filled.cameras.append(SimpleNamespace(plan=plan, camera=SimpleNamespace(stats=stats), fps=10.0, last_faces=1))
+    return filled
+
+
+def printed(renderable):
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - closed below
+    console.print(renderable)
+    console.file.close()
+    return console.export_text()
+
+
+def test_the_table_fits_80_columns_uncut():
+    text = printed(render(show()))
+    assert "…" not in text
+    assert "carphone-10" in text
+    assert "144x176" in text
+    assert "123.4" in text
+
+
+def test_a_refusal_is_told_with_its_first_miss_and_offers():
+    filled = show()
+    filled.refusal = refusal()
+    text = " ".join(printed(render(filled)).split())
+    assert "an empty device would carry it" in text
+    assert "22.5 ms late (of bunny, bunny-2)" in text
+    assert "would be admitted now: shape 144x176x3" in text
+
+
+def test_the_summary_of_a_refusal_is_plain_data():
+    document = describe_refusal(refusal())
+    assert document["first_miss"]["names"] == ("bunny", "bunny-2")
+    assert (document["reason"], document["alone"]["admitted"], document["alone"]["worst_latency_ms"]) == (
+        "deadline_miss",
+        True,
+        70.0,
+    )
+    assert document["counter_offers"][0] == {"field": "shape", "value": [144, 176, 3]}

@@ -1,0 +1,136 @@
+"""`framegate stream` as a person runs it: a process, a real server on a socket, a clip."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import av
+import numpy as np
+import pytest
+import typer
+import uvicorn
+from stub_gateway import StubGateway
+
+from gateway.client.command import EXIT_REFUSED, parse_shape
+
+RUN = "import typer; from gateway.client.command import stream; typer.run(stream)"
+
+
+@pytest.fixture
+def clip(tmp_path):
+    path = tmp_path / "clip.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=20)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for index in range(20):
+            image = np.full((48, 64, 3), 10 * index, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+@pytest.fixture
+def served():
+    """A stub gateway on a free port; `served(stub)` returns its URL."""
+    servers = []
+
+    def serve(stub):
+        server = uvicorn.Server(uvicorn.Config(stub.app(), port=0, log_level="error", ws="none"))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        until = time.monotonic() + 10
+        while not server.started and time.monotonic() < until:
+            time.sleep(0.01)
+        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    yield serve
+    for server, thread in servers:
+        server.should_exit = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def command(clip, url, *options):
+    required = ["--model", "m", "--fps", "20", "--deadline-ms", "100", "--url", url]
+    return [sys.executable, "-c", RUN, str(clip), *required, *options]
+
+
+def run(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60)
+
+
+def test_a_clip_is_sent_once_at_its_rate_and_the_stream_is_closed(clip, served):
+    stub = StubGateway()
+    began = time.monotonic()
+    done = run(clip, served(stub), "--shape", "24x32", "--name", "door", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    # a stalled machine skips ticks and leaves their frames out; it never repeats or loses one
+    assert summary["frames"] + summary["skipped"] >= 20
+    assert summary["met"] == summary["frames"] == stub.streams["s0"]["accepted"] > 0
+    assert (summary["lost"], summary["refused_frames"], summary["stopped_by"]) == (0, 0, "end")
+    assert time.monotonic() - began > 19 / 20
+    assert stub.bodies == [{"model": "m", "shape": [24, 32, 3], "deadline_ms": 100.0, "fps": 20.0, "name": "door"}]
+    assert stub.streams["s0"]["state"] == "closed"
+
+
+def test_a_loop_ends_after_its_number_of_frames(clip, served):
+    stub = StubGateway()
+    done = run(clip, served(stub), "--loop", "--frames", "25", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["frames"] == 25
+    assert stub.bodies[0]["frames"] == 25
+    assert stub.bodies[0]["shape"] == [48, 64, 3]
+
+
+def test_a_refusal_is_explained_and_exits_with_3(clip, served):
+    done = run(clip, served(StubGateway(refuse=True)))
+    assert done.returncode == EXIT_REFUSED
+    assert "refused: it does not fit" in done.stdout
+    assert "25.5 ms late (of door, yard)" in done.stdout
+    assert "would be admitted now: period_ms 250.0 (4.00 fps)" in done.stdout
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_being_interrupted_closes_the_stream_and_tells_the_figures(clip, served, ending):
+    stub = StubGateway()
+    process = subprocess.Popen(
+        command(clip, served(stub), "--loop", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until = time.monotonic() + 30
+    while time.monotonic() < until and stub.streams.get("s0", {}).get("accepted", 0) < 5:
+        time.sleep(0.02)
+    os.kill(process.pid, ending)
+    stdout, stderr = process.communicate(timeout=20)
+    assert process.returncode == 0, stderr
+    summary = json.loads(stdout.splitlines()[-1])
+    assert summary["stopped_by"] == "interrupt"
+    assert summary["frames"] == summary["met"] == stub.streams["s0"]["accepted"] >= 5
+    assert stub.streams["s0"]["state"] == "closed"
+
+
+def test_what_cannot_work_says_so_and_exits_with_1(clip, tmp_path):
+    away = run(clip, "http://127.0.0.1:1")
+    assert (away.returncode, "http://127.0.0.1:1/v1/streams" in away.stdout) == (1, True)
+    missing = run(tmp_path / "none.mp4", "http://127.0.0.1:1")
+    assert (missing.returncode, "there is no file" in missing.stdout) == (1, True)
+    assert "Traceback" not in away.stderr + missing.stderr
+
+
+@pytest.mark.parametrize("text", ["144", "0x10", "axb", "10x-3", "1x2x3", ""])
+def test_a_shape_that_is_none_is_refused(text):
+    with pytest.raises(typer.BadParameter):
+        parse_shape(text)
+
+
+def test_a_shape_is_height_by_width():
+    assert parse_shape("144x176") == (144, 176)
+    assert parse_shape(" 48X64 ") == (48, 64)

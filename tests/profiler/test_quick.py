@@ -1,0 +1,209 @@
+"""The quick profile on the stand-in: what is measured, what is left out, and the command."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gateway.cli import app
+from gateway.core.types import Category
+from gateway.errors import FramegateError, TritonUnavailable
+from gateway.runtime.profile_file import read_profile
+from gateway.triton.client import TensorInfo
+from profiler.command import parse_shape
+from profiler.quick import Plan, Report, _frame, fill, measure
+from tests.runtime_support import make_settings, shm_files
+from tests.stand_in import Model, StandIn
+
+
+def profile_on_stand_in(
+    plan: Plan, *models: Model, script: Callable[[StandIn], None] = lambda _: None, **groups: Any
+) -> tuple[Report, StandIn]:
+    async def main() -> tuple[Report, StandIn]:
+        async with StandIn(*models) as triton:
+            script(triton)
+            return await measure(plan, make_settings(triton.url, **groups), "a test"), triton
+
+    before = shm_files()
+    answer = asyncio.run(main())
+    assert shm_files() == before
+    return answer
+
+
+def test_every_point_is_measured_through_the_dispatch_path_after_warm_up() -> None:
+    def warm_up_is_slow(triton: StandIn) -> None:
+        triton.delay_s = lambda call: (
+            0.05 if len([c for c in triton.log("infer") if c.shape == call.shape]) <= 5 else 0.002
+        )
+
+    plan = Plan(("echo",), ((8, 8), (4, 6)), (1, 3), samples=10)
+    report, triton = profile_on_stand_in(plan, Model("echo", loaded=False), script=warm_up_is_slow)
+    assert report.failures == ()
+    entries = {(entry.shape, entry.batch): entry for entry in report.profile.entries}
+    assert set(entries) == {((8, 8, 3), 1), ((8, 8, 3), 3), ((4, 6, 3), 1), ((4, 6, 3), 3)}
+    for entry in entries.values():
+        assert entry.count == 10
+        assert entry.p50_ms >= 2
+        assert entry.p50_ms < 50, "warm-up was counted"
+        assert not entry.stable
+    assert {call.way for call in triton.log("infer")} == {"shm"}
+    assert len(triton.log("infer")) == 4 * 15
+    assert (report.profile.device, report.profile.triton_version) == ("a test", "2.51.0")
+    assert report.profile.models == ()
+    assert report.profile.max_batch(Category("echo", "1", (8, 8, 3))) == 3
+
+
+def test_points_that_fail_are_named_and_the_others_kept() -> None:
+    def script(triton: StandIn) -> None:
+        triton.error = lambda call: "no kernel for 2 rows" if call.name == "echo" and call.rows == 2 else ""
+
+    models = (Model("echo", max_batch_size=4), Model("broken", loaded=False, load_error="truncated file"))
+    plan = Plan(("echo", "broken", "nobody"), ((8, 8), (8, 8, 4)), (1, 2, 8), samples=3)
+    report, _ = profile_on_stand_in(plan, *models, script=script)
+    assert [(e.model, e.shape, e.batch) for e in report.profile.entries] == [("echo", (8, 8, 3), 1)]
+    reasons = {(f.model, f.shape, f.batch): f.reason for f in report.failures}
+    assert "no kernel for 2 rows" in reasons["echo", (8, 8, 3), 2]
+    assert "at most 4 frames" in reasons["echo", (8, 8, 3), 8]
+    assert "takes frames of shape" in reasons["echo", (8, 8, 4), 1]
+    assert "truncated file" in reasons["broken", (), 0]
+    assert "nobody" in reasons["nobody", (), 0]
+
+
+def test_a_batch_that_cannot_be_carried_is_a_failed_point() -> None:
+    plan = Plan(("echo",), ((512, 512),), (1, 2), samples=2)
+    report, _ = profile_on_stand_in(plan, arena={"bytes": 1 << 20})
+    assert [entry.batch for entry in report.profile.entries] == [1]
+    assert "FRAMEGATE_ARENA__BYTES" in report.failures[0].reason
+
+
+def test_messages_of_24_mib_are_measured_too() -> None:
+    """Field report 45: the measuring tool must not stop at gRPC's 4 MB."""
+    plan = Plan(("echo",), ((2048, 4096),), (1,), samples=1)
+    groups = {"triton": {"shared_memory": "off"}, "arena": {"bytes": 32 << 20}}
+    report, triton = profile_on_stand_in(plan, Model("echo", outputs=("stamp",)), **groups)
+    assert report.failures == ()
+    assert {call.way for call in triton.log("infer")} == {"message"}
+
+
+def test_a_triton_that_goes_away_fails_the_point_instead_of_hanging() -> None:
+    async def main() -> Report:
+        async with StandIn() as triton:
+            triton.delay_s = lambda call: 0.05 if call.rows == 1 else 60.0
+            task = asyncio.create_task(
+                measure(Plan(("echo",), ((8, 8),), (1, 2), samples=2), make_settings(triton.url), "")
+            )
+            while not any(call.rows == 2 for call in triton.log("infer")):
+                await asyncio.sleep(0.01)
+            await triton.stop()
+            return await task
+
+    report = asyncio.run(main())
+    assert [entry.batch for entry in report.profile.entries] == [1]
+    assert report.failures[0].batch == 2
+
+
+def test_no_triton_is_said_in_time() -> None:
+    plan = Plan(("echo",), (), (1,), connect_limit_s=0.3)
+    with pytest.raises(TritonUnavailable, match="did not come up"):
+        asyncio.run(measure(plan, make_settings("127.0.0.1:9"), ""))
+
+
+@pytest.mark.parametrize(
+    ("axes", "sizes", "expected"),
+    [
+        ((-1, -1, 3), (8, 6), (8, 6, 3)),
+        ((3, -1, -1), (8, 6), (3, 8, 6)),
+        ((-1, -1, 3), (8, 6, 3), (8, 6, 3)),
+        ((-1,), (5,), (5,)),
+    ],
+)
+def test_sizes_fill_the_free_axes(axes: tuple[int, ...], sizes: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    assert fill(TensorInfo("x", "UINT8", axes), sizes) == expected
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(FramegateError, match="2 sizes do not fill"):
+        fill(TensorInfo("x", "UINT8", (-1, 8, 3)), (8, 6))
+
+
+@pytest.mark.parametrize("dtype", ["UINT8", "BOOL", "FP16", "BF16", "FP32", "FP64", "INT64"])
+def test_noise_is_the_same_every_time_and_of_the_right_size(dtype: str) -> None:
+    size = {"UINT8": 1, "BOOL": 1, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8, "INT64": 8}[dtype]
+    made = _frame((4, 6, 3), dtype)
+    assert len(made) == 72 * size
+    assert made == _frame((4, 6, 3), dtype)
+    if dtype in {"FP32", "FP64"}:
+        assert np.isfinite(np.frombuffer(made, {"FP32": np.float32, "FP64": np.float64}[dtype])).all()
+
+
+# ---------------------------------------------------------------- the command
+
+
+@contextmanager
+def stand_in_thread(*models: Model) -> Iterator[StandIn]:
+    """A stand-in on a loop of its own: the command runs one itself."""
+    triton, loop = StandIn(*models), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(triton.start(), loop).result(10)
+    try:
+        yield triton
+    finally:
+        asyncio.run_coroutine_threadsafe(triton.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["profile", "--quick", "--samples", "3", "--arena-mb", "1", *arguments])
+
+
+def test_the_command_writes_a_file_and_shows_a_table(tmp_path: Path) -> None:
+    out = tmp_path / "profiles" / "box.json"
+    with stand_in_thread() as triton:
+        arguments = ("--model", "echo", "--shape", "8x8", "--batch", "1", "--batch", "2")
+        result = command(*arguments, "--triton", triton.url, "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "8x8x3" in result.output
+    assert f"written to {out}" in result.output.replace("\n", "")
+    assert [entry.batch for entry in read_profile(out).entries] == [1, 2]
+
+
+def test_the_command_says_what_failed_with_its_status(tmp_path: Path) -> None:
+    out = tmp_path / "box.json"
+    with stand_in_thread() as triton:
+        arguments = ("--model", "echo", "--model", "nobody", "--shape", "8x8", "--batch", "1", "--json")
+        result = command(*arguments, "--triton", triton.url, "--out", str(out))
+    assert result.exit_code == 1, result.output
+    report = json.loads(result.stdout)
+    assert report["file"] == str(out)
+    assert [entry["model"] for entry in report["profile"]["entries"]] == ["echo"]
+    assert report["failed"][0]["model"] == "nobody"
+    assert "nobody" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "m", "--shape", "tall"], "a shape is written like 480x640"),
+        (["--model", "m", "--shape", "0x8"], "a shape is written like 480x640"),
+        (["--model", "m", "--triton", "127.0.0.1:9", "--embedded"], "exclude each other"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str], message: str) -> None:
+    result = command(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_shapes_are_height_by_width() -> None:
+    assert parse_shape("480X640") == (480, 640)
+    assert parse_shape("3x480x640") == (3, 480, 640)

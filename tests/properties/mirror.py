@@ -1,0 +1,99 @@
+"""What a driver keeps of the engine's decisions, kept as simply as can be, and held against the engine."""
+
+from collections import Counter
+
+from gateway.core.events import AcceptFrames, DeliverFrames, DropFrames, RefuseFrames, StartJob, StreamEnded
+
+
+class Mirror:
+    """Batches as a driver lays them out in memory, and the end of every frame."""
+
+    def __init__(self):
+        self.batches = {}
+        self.running = None
+        self.accepted = set()
+        self.ended = {}
+        self.refused = Counter()
+        self.streams_ended = []
+
+    def carry_out(self, actions, now_ns):
+        for action in actions:
+            match action:
+                case AcceptFrames():
+                    self._accept(action, now_ns)
+                case DropFrames():
+                    self._drop(action, now_ns)
+                case StartJob():
+                    self._start(action, now_ns)
+                case DeliverFrames():
+                    self._deliver(action, now_ns)
+                case RefuseFrames():
+                    self.refused[action.reason] += action.count
+                case StreamEnded():
+                    assert action.stream_id not in self.streams_ended
+                    self.streams_ended.append(action.stream_id)
+
+    def _accept(self, action, now_ns):
+        for frame in action.frames:
+            assert frame.arrival_ns == now_ns
+            assert (frame.stream_id, frame.seq) not in self.accepted
+            assert frame.stream_id not in self.streams_ended
+            self.accepted.add((frame.stream_id, frame.seq))
+            self.batches.setdefault(frame.job, []).append(frame)
+
+    def _drop(self, action, now_ns):
+        gone = Counter(frame.job for frame in action.frames)
+        if self.running is not None and action.frames == self.running.frames:
+            assert action.moved == ()
+            self.running = None
+        else:
+            for job, source, target in action.moved:
+                assert source > target
+                self.batches[job][target] = self.batches[job][source]
+            for job, count in gone.items():
+                del self.batches[job][len(self.batches[job]) - count :]
+                assert not set(self.batches[job]) & set(action.frames), "the holes were not closed"
+                if not self.batches[job]:
+                    del self.batches[job]
+        if action.outcome == "expired":
+            assert all(frame.deadline_ns <= now_ns for frame in action.frames), "expired before its limit"
+        for frame in action.frames:
+            self._end(frame, action.outcome)
+
+    def _start(self, action, now_ns):
+        job = action.job
+        assert self.running is None, "one job at a time"
+        assert list(job.frames) == self.batches.pop(job.id), "frames stand where the driver has put them"
+        assert job.release_ns <= now_ns
+        assert {(f.stream_id) for f in job.frames}
+        self.running = job
+
+    def _deliver(self, action, now_ns):
+        assert action.job == self.running
+        self.running = None
+        for frame, outcome in zip(action.job.frames, action.outcomes, strict=True):
+            assert outcome == ("met" if now_ns <= frame.deadline_ns else "missed")
+            self._end(frame, outcome)
+
+    def _end(self, frame, outcome):
+        name = (frame.stream_id, frame.seq)
+        assert name in self.accepted
+        assert name not in self.ended, "a frame ends once"
+        self.ended[name] = outcome
+
+    def check(self, view):
+        """Hold the engine's books against what was carried out."""
+        for stream in view.streams:
+            assert stream.accepted == sum(stream.outcomes.values()) + stream.in_flight
+        flying = sum(map(len, self.batches.values())) + (len(self.running.frames) if self.running else 0)
+        assert sum(model.in_flight for model in view.models.values()) == flying
+        assert sum(model.accepted for model in view.models.values()) == len(self.accepted)
+        ended = Counter()
+        for model in view.models.values():
+            assert model.accepted == sum(model.outcomes.values()) + model.in_flight
+            ended.update(model.outcomes)
+        assert +ended == Counter(self.ended.values())
+        assert view.refused == self.refused
+        assert view.running == self.running
+        waiting = sum(category.waiting for category in view.categories) + sum(len(job.frames) for job in view.ready)
+        assert waiting == sum(map(len, self.batches.values()))

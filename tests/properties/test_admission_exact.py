@@ -1,0 +1,157 @@
+"""The exact test is exact: what it admits misses nothing, what it refuses would miss, and it knows the schedule."""
+
+from dataclasses import replace
+
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from gateway.core.admission import evaluate, with_candidate
+from gateway.core.config import EngineConfig
+from gateway.core.engine import Engine
+from gateway.core.events import Admitted, DropFrames, RegisterStream, Rejected
+from gateway.core.pseudo_jobs import generate
+from gateway.core.schedulability import imitate, interval_demand, utilization
+from gateway.core.types import JobDeadline, OnLate, Outcome
+from gateway.core.verdict import Reason
+from tests.core.factories import MS, Unchecked, deliveries, every, make_trace, replay
+from tests.properties.strategies import configs, profiles, specs, traces
+
+planned_as = configs(early_dispatch=False)
+
+
+@given(profiles(), traces(), planned_as)
+def test_an_admitted_set_misses_nothing(profile, streams, config):
+    log = replay(Engine(profile, EngineConfig(**config)), make_trace(streams))
+    actions = [action for _, action in log]
+    event(f"{len(every(actions, Admitted))} admitted")
+    assert not every(actions, DropFrames)
+    assert {outcome for delivered in deliveries(log) for outcome in delivered.outcomes} <= {Outcome.MET}
+
+
+@given(profiles(), traces(), planned_as)
+def test_the_planned_schedule_is_the_one_that_runs(profile, streams, config):
+    """After the last registration each job starts and ends as the imitator said, ties included."""
+    engine = Unchecked(profile, EngineConfig(**config))
+    last = max(streams, key=lambda pair: pair[0])[0]
+    trace = make_trace([*streams, (last, streams[0][1])])  # the last registration, at the latest instant
+    plan = {}
+
+    def before(happens, t_ns):
+        if isinstance(happens, RegisterStream) and happens.stream_id == trace[-1].stream_id:
+            state = with_candidate(engine.admission_state(t_ns), happens.spec, happens.stream_id)
+            jobs = generate(state)
+            assert jobs.complete
+            plan["at"] = t_ns
+            plan["running"] = engine.snapshot().running
+            plan["jobs"] = jobs
+            plan["state"] = state
+            plan["imitation"] = imitate(state, jobs)
+
+    log = replay(engine, trace, before=before)
+    state, jobs, imitation = plan["state"], plan["jobs"], plan["imitation"]
+    assume(imitation.missed is None)  # the imitator stops at the first miss
+    executions = [job.execution_ns for job in state.ready] + jobs.execution.tolist()
+    sizes = [len(job.frames) for job in state.ready] + jobs.size.tolist()
+    deadlines = [job.deadline_ns for job in state.ready] + (jobs.deadline + state.now_ns).tolist()
+    promised = sorted(
+        (state.now_ns + end - execution, state.now_ns + end, size, deadline)
+        for end, execution, size, deadline in zip(imitation.finish, executions, sizes, deadlines, strict=True)
+    )
+    ran = sorted(
+        (done.started_ns, done.finished_ns, len(done.job.frames), done.job.deadline_ns)
+        for done in deliveries(log)
+        if done.started_ns >= plan["at"] and done.job != plan["running"]
+    )
+    event(f"{min(len(ran), 6)} jobs or more")
+    assert ran == promised
+
+
+@given(profiles(), traces(), specs())
+def test_a_refused_stream_would_make_some_job_late(profile, streams, spec):
+    """A refusal by either phase is right, and its evidence is what happens.
+
+    The job is late, not always a frame: the jobs of an overfull window share their deadline.
+    """
+    serve = [(at, _serve(stream)) for at, stream in streams]
+    admitted = [pair for pair, ok in zip(serve, _answers(profile, serve), strict=True) if ok]
+    trace = [*admitted, (40, _serve(spec))]  # after every other one of its instant
+    config = EngineConfig(early_dispatch=False)
+    (*_, verdict) = every([a for _, a in replay(Engine(profile, config), make_trace(trace))], Admitted | Rejected)
+    event(str(verdict.verdict.reason))
+    if verdict.verdict.reason not in (Reason.DEADLINE_MISS, Reason.UTILIZATION):
+        return
+    log = replay(Unchecked(profile, config), make_trace(trace))
+    late = [done for done in deliveries(log) if done.finished_ns > done.job.deadline_ns]
+    assert late
+    if verdict.verdict.first_miss is not None:
+        first = min(late, key=lambda done: done.finished_ns)
+        miss = verdict.verdict.first_miss
+        assert (first.finished_ns - 40 * MS, len(first.job.frames)) == (miss.finish_ns, miss.frames)
+        assert first.job.deadline_ns - 40 * MS == miss.deadline_ns
+        assert {frame.stream_id for frame in first.job.frames} == set(miss.streams)
+
+
+def _serve(spec):
+    return replace(spec, on_late=OnLate.SERVE)
+
+
+def _answers(profile, streams):
+    trace = make_trace(streams)
+    log = replay(Engine(profile, EngineConfig(early_dispatch=False)), trace)
+    admitted = {action.stream_id for _, action in log if isinstance(action, Admitted)}
+    return [entry.stream_id in admitted for entry in trace]
+
+
+@given(profiles(), traces(), planned_as)
+def test_phase_1_refuses_no_finite_set_that_phase_2_admits(profile, streams, config):
+    engine = Unchecked(profile, EngineConfig(**config))
+
+    def before(happens, t_ns):
+        if isinstance(happens, RegisterStream):
+            state = with_candidate(engine.admission_state(t_ns), happens.spec, happens.stream_id)
+            if interval_demand(state) > 1 + 1e-9:
+                event("phase 1 refuses")
+                assert imitate(state, generate(state)).missed is not None
+
+    replay(engine, make_trace(streams), before=before)
+
+
+@given(profiles(), st.lists(specs(frames=st.none(), slowest=15), min_size=2, max_size=6))
+def test_phase_1_refuses_no_unbounded_set_that_phase_2_admits(profile, streams):
+    """Beyond 5 % too much work the backlog outgrows every deadline within the horizon that is looked at here."""
+    config = EngineConfig(early_dispatch=False, horizon_ns=6_000 * MS, max_horizon_frames=10**6)
+    engine = Unchecked(profile, config)
+    for n, spec in enumerate(streams[:-1]):
+        engine.handle(RegisterStream(f"s{n}", spec), 0)
+    state = with_candidate(engine.admission_state(0), streams[-1], "last")
+    if utilization(state) > 1.05:
+        event("phase 1 refuses")
+        assert imitate(state, generate(state)).missed is not None
+
+
+@given(profiles(), traces(), specs(), planned_as)
+def test_a_check_changes_nothing(profile, streams, spec, config):
+    """The decision log is the same with a check before each event."""
+    engines = [Engine(profile, EngineConfig(**config)) for _ in range(2)]
+    plain = replay(engines[0], make_trace(streams))
+    checked = replay(engines[1], make_trace(streams), before=lambda _, t_ns: engines[1].check(spec, t_ns))
+    assert plain == checked
+
+
+@given(profiles(), traces(), specs(), planned_as)
+def test_the_verdict_of_a_state_is_that_of_its_engine(profile, streams, spec, config):
+    engine = Engine(profile, EngineConfig(**config))
+
+    def before(_happens, t_ns):
+        assert evaluate(engine.admission_state(t_ns), spec) == engine.check(spec, t_ns)
+
+    replay(engine, make_trace(streams), before=before)
+
+
+@given(profiles(), traces())
+def test_the_papers_job_deadlines_are_never_later_than_the_frames(profile, streams):
+    for mode in JobDeadline:
+        config = EngineConfig(early_dispatch=False, job_deadline=mode)
+        for done in deliveries(replay(Unchecked(profile, config), make_trace(streams))):
+            earliest = min(frame.deadline_ns for frame in done.job.frames)
+            assert done.job.deadline_ns <= earliest

@@ -1,0 +1,192 @@
+"""Rules that hold for any sequence of events: conservation, order, window bounds, ticks."""
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.config import EngineConfig
+from gateway.core.engine import Engine
+from gateway.core.events import (
+    CloseStream,
+    DropFrames,
+    FrameCancelled,
+    FramesArrived,
+    JobFailed,
+    JobFinished,
+    RegisterStream,
+    StartJob,
+    Tick,
+    WorkerBack,
+    WorkerLost,
+)
+from gateway.core.types import LOCAL_WORKER, OnLate, Outcome
+from tests.core.factories import MS, Unchecked, deliveries, every, make_trace, replay
+from tests.properties.mirror import Mirror
+from tests.properties.strategies import configs, profiles, specs, traces
+
+NAMES = ["s0", "s1", "s2", "s3", "never"]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([0, 0, 0, 1, 1, 2, 5, 20]),
+        st.one_of(
+            st.tuples(st.just("frames"), st.sampled_from(NAMES), st.integers(1, 6)),
+            st.tuples(st.just("frames"), st.sampled_from(NAMES), st.just(1)),
+            st.tuples(st.just("cancel"), st.sampled_from(NAMES), st.integers(0, 12)),
+            st.tuples(st.sampled_from(["finish", "finish", "finish", "fail", "close", "lost", "back", "tick"])),
+        ),
+    ),
+    max_size=60,
+)
+streams = st.lists(
+    specs(frames=st.one_of(st.none(), st.integers(1, 9)), on_late=st.sampled_from(OnLate)), min_size=1, max_size=4
+)
+
+
+def to_event(step, engine, closing):
+    running = engine.snapshot().running
+    job_id = running.id if running else 0
+    match step:
+        case ("frames", name, n):
+            return FramesArrived(name, n)
+        case ("cancel", name, seq):
+            return FrameCancelled(name, seq)
+        case ("finish",):
+            return JobFinished(job_id)
+        case ("fail",):
+            return JobFailed(job_id, "broken")
+        case ("close",):
+            return CloseStream(next(closing))
+        case ("lost",):
+            return WorkerLost(LOCAL_WORKER)
+        case ("back",):
+            return WorkerBack(LOCAL_WORKER)
+    return Tick()
+
+
+def closings():
+    return (NAMES[n % len(NAMES)] for n in count())
+
+
+@given(profiles(), streams, steps, configs())
+def test_every_frame_ends_once_and_the_books_balance(profile, specs, steps, config):
+    engine, mirror, now_ns, closing = Unchecked(profile, EngineConfig(**config)), Mirror(), 0, closings()
+    for name, spec in zip(NAMES, specs, strict=False):
+        mirror.carry_out(engine.handle(RegisterStream(name, spec), now_ns), now_ns)
+    for wait, step in steps:
+        now_ns += wait * MS
+        mirror.carry_out(engine.handle(to_event(step, engine, closing), now_ns), now_ns)
+        view = engine.snapshot()
+        mirror.check(view)
+        if view.running is None and not view.worker_lost:
+            assert not view.ready, "non-idling: an idle device leaves no ready job"
+            assert not config["early_dispatch"] or not mirror.batches
+        for job in view.ready:
+            assert job.release_ns <= now_ns
+        for category in view.categories:
+            assert now_ns < category.next_joint_ns <= now_ns + category.window_ns
+    _drain(engine, mirror, now_ns)
+
+
+def _drain(engine, mirror, now_ns):
+    """Close everything and let the device work: nothing may be left."""
+    happens = [WorkerBack(LOCAL_WORKER), *(CloseStream(name) for name in NAMES)]
+    for event in happens:
+        mirror.carry_out(engine.handle(event, now_ns), now_ns)
+    while mirror.running or mirror.batches:
+        if mirror.running:
+            now_ns += mirror.running.execution_ns
+            event = JobFinished(mirror.running.id)
+        else:
+            now_ns, event = engine.next_wakeup_ns(), Tick()
+        mirror.carry_out(engine.handle(event, now_ns), now_ns)
+    view = engine.snapshot()
+    mirror.check(view)
+    assert mirror.ended.keys() == mirror.accepted
+    assert (view.streams, view.categories, engine.next_wakeup_ns()) == ((), (), None)
+
+
+@given(profiles(), streams, steps, configs())
+def test_a_tick_does_nothing_that_its_instant_has_not_done(profile, specs, steps, config):
+    engine, now_ns, closing = Unchecked(profile, EngineConfig(**config)), 0, closings()
+    for name, spec in zip(NAMES, specs, strict=False):
+        engine.handle(RegisterStream(name, spec), now_ns)
+    for wait, step in steps:
+        now_ns += wait * MS
+        engine.handle(to_event(step, engine, closing), now_ns)
+        view, wakeup_ns = engine.snapshot(), engine.next_wakeup_ns()
+        assert wakeup_ns is None or wakeup_ns > now_ns
+        assert engine.handle(Tick(), now_ns) == []
+        assert (engine.snapshot(), engine.next_wakeup_ns()) == (view, wakeup_ns)
+
+
+@given(profiles(), traces(most=5, on_late=st.sampled_from(OnLate)), configs(), st.sampled_from([MS // 2, MS, 3 * MS]))
+def test_wake_ups_are_enough_and_others_do_no_harm(profile, streams, config, beat_ns):
+    """A tick at every beat of a clock changes no decision."""
+    trace = make_trace(streams)
+    log = replay(Unchecked(profile, EngineConfig(**config)), trace)
+    engine = Unchecked(profile, EngineConfig(**config))
+    extra = []
+    last_ns = 0
+
+    def before(_event, t_ns):
+        nonlocal last_ns
+        for beat in range(last_ns // beat_ns * beat_ns + beat_ns, t_ns, beat_ns):
+            extra.extend(engine.handle(Tick(), beat))
+        last_ns = t_ns
+
+    assert replay(engine, trace, before=before) == log
+    assert extra == []
+
+
+@given(profiles(), traces(), configs(early_dispatch=False))
+def test_window_bounds_of_an_admitted_set(profile, streams, config):
+    """Theorem 1: a frame waits at most W for its joint, and is done within its deadline."""
+    trace = make_trace(streams)
+    log = replay(Engine(profile, EngineConfig(**config)), trace)
+    specs = {entry.stream_id: entry.spec for entry in trace}
+    for done in deliveries(log):
+        for frame in done.job.frames:
+            window_ns = specs[frame.stream_id].deadline_ns // 2
+            assert frame.arrival_ns < done.job.release_ns <= frame.arrival_ns + window_ns
+            assert done.finished_ns <= frame.arrival_ns + specs[frame.stream_id].deadline_ns
+
+
+@given(profiles(), traces(on_late=st.sampled_from(OnLate)), configs())
+def test_dispatch_follows_edf_and_batches_one_category(profile, streams, config):
+    engine = Unchecked(profile, EngineConfig(**config))
+    heads = []
+
+    def before(_event, _t_ns):
+        heads.append(engine.snapshot().ready)
+
+    log = replay(engine, make_trace(streams), before=before)
+    for _, action in log:
+        if isinstance(action, StartJob):
+            job = action.job
+            assert len(job.frames) <= profile.max_batch(job.category)
+            assert job.execution_ns == profile.execution_ns(job.category, len(job.frames))
+            assert [f.arrival_ns for f in job.frames] == sorted(f.arrival_ns for f in job.frames) or every(
+                [a for _, a in log], DropFrames
+            )
+    for ready in heads:
+        keys = [(job.deadline_ns, job.release_ns, job.id) for job in ready]
+        assert keys == sorted(keys)
+
+
+@given(profiles(), traces(on_late=st.sampled_from(OnLate)), configs(), st.integers(0, 9))
+def test_frames_dropped_late_expire_on_time(profile, streams, config, slow):
+    """Field report 26, with a device that takes up to ten times as long as profiled."""
+    log = replay(
+        Unchecked(profile, EngineConfig(**config)),
+        make_trace(streams),
+        execution=lambda job: job.execution_ns * (1 + slow),
+    )
+    for t_ns, action in log:
+        if isinstance(action, DropFrames):
+            assert action.outcome is Outcome.EXPIRED
+            assert {frame.deadline_ns for frame in action.frames} == {t_ns}
+            assert all(frame.on_late is OnLate.DROP for frame in action.frames)
+        if isinstance(action, StartJob):
+            assert all(f.deadline_ns > t_ns for f in action.job.frames if f.on_late is OnLate.DROP)

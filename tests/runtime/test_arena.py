@@ -1,0 +1,173 @@
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import ArenaFull, ArenaTooSmall
+from gateway.runtime.arena import Arena
+from gateway.runtime.region import private_region
+
+FRAME = 100
+BATCH = 4
+BLOCK = 448  # 4 x 100 bytes, rounded up to whole lines of 64
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    arena = Arena(private_region(3 * BLOCK))
+    yield arena
+    assert arena.batches == 0, "a test left a batch behind"
+    arena.close()
+
+
+def place(arena: Arena, job: int, *values: int) -> None:
+    arena.reserve(len(values), FRAME, BATCH)
+    for value in values:
+        arena.place(job, memoryview(bytes([value]) * FRAME))
+    arena.unreserve()
+
+
+def content(arena: Arena, offset: int, frames: int) -> list[int]:
+    data = arena.region.view[offset : offset + frames * FRAME]
+    assert all(len(set(data[i * FRAME : (i + 1) * FRAME])) == 1 for i in range(frames)), "a frame is torn"
+    return [data[i * FRAME] for i in range(frames)]
+
+
+def test_a_batch_lies_back_to_back(arena: Arena) -> None:
+    place(arena, 7, 1, 2, 3)
+    span = arena.start(7, 3)
+    assert span.size == 3 * FRAME
+    assert content(arena, span.offset, 3) == [1, 2, 3]
+    arena.call_ended(7)
+    arena.finish(7)
+
+
+def test_batches_that_fill_up_together_do_not_touch(arena: Arena) -> None:
+    for value in range(BATCH):
+        place(arena, 1, value)
+        place(arena, 2, 10 + value)
+    for job, first in ((1, 0), (2, 10)):
+        span = arena.start(job, BATCH)
+        assert content(arena, span.offset, BATCH) == [first + i for i in range(BATCH)]
+        arena.call_ended(job)
+        arena.finish(job)
+
+
+def test_the_last_frame_fills_the_hole(arena: Arena) -> None:
+    place(arena, 1, 1, 2, 3, 4)
+    arena.move(1, 3, 0)
+    arena.drop(1)
+    span = arena.start(1, 3)
+    assert content(arena, span.offset, 3) == [4, 2, 3]
+    assert arena.moves == 1
+    arena.call_ended(1)
+    arena.finish(1)
+
+
+def test_the_last_drop_frees_the_block(arena: Arena) -> None:
+    place(arena, 1, 1, 2)
+    arena.drop(1)
+    assert arena.batches == 1
+    arena.drop(1)
+    assert arena.free_bytes == 3 * BLOCK
+
+
+def test_a_block_is_held_until_its_call_has_ended(arena: Arena) -> None:
+    """The engine gave the job up; Triton may still be reading."""
+    place(arena, 1, 1, 2)
+    arena.start(1, 2)
+    arena.drop(1)
+    arena.drop(1)
+    assert arena.batches == 1
+    arena.call_ended(1)
+    assert arena.batches == 0
+
+
+def test_a_block_is_held_until_the_engine_is_done(arena: Arena) -> None:
+    place(arena, 1, 1)
+    arena.start(1, 1)
+    arena.call_ended(1)
+    assert arena.batches == 1
+    arena.finish(1)
+    assert arena.batches == 0
+
+
+def test_a_full_arena_refuses_all_or_nothing(arena: Arena) -> None:
+    place(arena, 1, 1)
+    place(arena, 2, 1)
+    with pytest.raises(ArenaFull) as refusal:
+        arena.reserve(2 * BATCH, FRAME, BATCH)
+    assert refusal.value.retry_after_s == 1.0
+    assert arena.free_bytes == BLOCK
+    arena.reserve(BATCH, FRAME, BATCH)
+    arena.unreserve()
+    arena.drop(1)
+    arena.drop(2)
+
+
+def test_more_frames_than_a_batch_are_reserved_for_however_they_are_batched(arena: Arena) -> None:
+    arena.reserve(2 * BATCH, FRAME, BATCH)
+    for job in (1, 1, 1, 1, 2, 2, 2, 2):
+        arena.place(job, memoryview(bytes(FRAME)))
+    arena.unreserve()
+    assert arena.batches == 2
+    for job in (1, 2):
+        arena.start(job, BATCH)
+        arena.call_ended(job)
+        arena.finish(job)
+
+
+def test_a_batch_larger_than_the_arena_is_named(arena: Arena) -> None:
+    arena.check_fits(FRAME, 12)
+    with pytest.raises(ArenaTooSmall, match="FRAMEGATE_ARENA__BYTES") as refusal:
+        arena.check_fits(FRAME, 14)
+    assert refusal.value.members == {"needed_bytes": 1400, "arena_bytes": 3 * BLOCK}
+
+
+def test_what_engine_and_arena_disagree_on_is_said(arena: Arena) -> None:
+    place(arena, 1, 1, 2)
+    with pytest.raises(RuntimeError, match="started with 3 frames, but 2 were placed"):
+        arena.start(1, 3)
+    arena.reserve(1, FRAME, BATCH)
+    with pytest.raises(RuntimeError, match="a frame of 99 does not fit"):
+        arena.place(1, memoryview(bytes(99)))
+    arena.unreserve()
+    arena.drop(1)
+    arena.drop(1)
+
+
+def test_lent_memory_is_black_and_comes_back(arena: Arena) -> None:
+    arena.region.view[:] = b"\xff" * len(arena.region.view)
+    with arena.lend(2 * BLOCK) as span:
+        assert bytes(arena.region.view[span.offset : span.offset + span.size]) == bytes(2 * BLOCK)
+        with pytest.raises(ArenaFull), arena.lend(2 * BLOCK):
+            pass
+    assert arena.free_bytes == 3 * BLOCK
+
+
+@given(st.lists(st.one_of(st.integers(0, 255), st.none()), max_size=40), st.data())
+def test_a_batch_with_holes_holds_what_is_left(steps: list[int | None], data: st.DataObject) -> None:
+    """A frame placed, or (None) one dropped by swapping in the last, as the engine does it."""
+    arena = Arena(private_region(128 * FRAME))
+    left: list[int] = []
+    for value in steps:
+        if value is not None:
+            arena.reserve(1, FRAME, 40)
+            arena.place(1, memoryview(bytes([value]) * FRAME))
+            arena.unreserve()
+            left.append(value)
+        elif left:
+            hole = data.draw(st.integers(0, len(left) - 1))
+            last = len(left) - 1
+            if hole != last:
+                arena.move(1, last, hole)
+                left[hole] = left[last]
+            left.pop()
+            arena.drop(1)
+    if left:
+        assert content(arena, arena.start(1, len(left)).offset, len(left)) == left
+        arena.call_ended(1)
+        arena.finish(1)
+    assert arena.batches == 0
+    arena.close()

@@ -1,0 +1,66 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from gateway.sim.command import simulate
+from gateway.sim.trace import write_trace
+from tests.core.factories import make_profile, make_spec, make_trace
+
+
+@pytest.fixture
+def files(tmp_path):
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps(make_profile(m=[10, 12]).to_dict()))
+    trace = tmp_path / "trace.jsonl"
+    streams = [(0, make_spec(100, 40, frames=4)), (0, make_spec(100, 40, frames=4, start_in=7))]
+    trace.write_text("\n".join(write_trace(make_trace(streams))))
+    return [str(trace), "--profile", str(profile)]
+
+
+def run(*arguments):
+    app = typer.Typer()
+    app.command()(simulate)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_figures_as_json(files):
+    result = run(*files, "--json", "--no-early-dispatch")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert (report["outcomes"]["met"], report["mean_batch"]) == (8, 2.0)
+
+
+def test_figures_for_people(files):
+    result = run(*files)
+    assert result.exit_code == 0
+    assert "streams   2 admitted, 0 refused" in result.output
+
+
+def test_the_decision_log_is_written(files, tmp_path):
+    log = tmp_path / "log.jsonl"
+    assert run(*files, "--log", log, "--execution-low", 0.5, "--seed", 3).exit_code == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["action"] for line in lines[:2]] == ["admitted", "admitted"]
+    assert [line["t_ns"] for line in lines] == sorted(line["t_ns"] for line in lines)
+
+
+def test_errors_are_one_line(files, tmp_path):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"at_ms": 0}\n')
+    result = run(bad, *files[1:])
+    assert result.exit_code == 2
+    assert "error: line 1: expected" in result.output
+    endless = tmp_path / "endless.jsonl"
+    endless.write_text("\n".join(write_trace(make_trace([(0, make_spec())]))))
+    assert "a duration is needed" in run(endless, *files[1:]).output
+    assert run(endless, *files[1:], "--duration-ms", 500).exit_code == 0
+    not_a_profile = run(files[0], "--profile", bad)
+    assert not_a_profile.exit_code == 2
+    assert "schema 1" in not_a_profile.output
+
+
+def test_options_have_to_make_sense(files):
+    assert run(*files, "--job-deadline", "never").exit_code == 2
+    assert run(*files, "--utilization-test", "never").exit_code == 2

@@ -1,0 +1,257 @@
+"""A scripted stand-in for Triton's gRPC service: delays, errors, restarts and a call log at will.
+
+It opens shared-memory regions for real, by mapping the file, and its models compute for real. What it cannot
+show is what Triton itself does; that is for the tests marked `e2e`.
+
+Models have one input ``frames`` [-1, -1, 3] UINT8, batched unless `Model.max_batch_size` is 0, and the outputs
+
+- ``echo``: the input;
+- ``stamp`` INT32 [3]: the first byte of this frame, the rows of its batch, and a running number of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+MESSAGE_LIMIT = 256 << 20
+
+
+@dataclass
+class Model:
+    name: str
+    versions: tuple[str, ...] = ("1",)
+    max_batch_size: int = 64
+    datatype: str = "UINT8"
+    loaded: bool = True
+    load_error: str = ""
+    load_delay_s: float = 0.0
+    outputs: tuple[str, ...] = ("echo", "stamp")
+
+
+@dataclass
+class Call:
+    method: str
+    name: str = ""
+    rows: int = 0
+    shape: tuple[int, ...] = ()
+    way: str = ""
+    peer: str = ""
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+
+
+class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """One Triton.
+
+    Attributes to script it with:
+        delay_s: Called with an inference's `Call`, says how long it takes.
+        error: Called with an inference's `Call`, returns a message to fail it with, or "".
+        reply_rows: Rows of the reply for so many rows of input.
+        refuse_region: Message to refuse registrations with, or "".
+        busy_unregisters: How many unregistrations are refused before one is granted.
+        live: The answer to the liveness probe.
+    """
+
+    def __init__(self, *models: Model) -> None:
+        self.models = {model.name: model for model in models or (Model("echo"),)}
+        self.calls: list[Call] = []
+        self.regions: dict[str, mmap.mmap] = {}
+        self.delay_s: Callable[[Call], float] = lambda call: 0.0
+        self.error: Callable[[Call], str] = lambda call: ""
+        self.reply_rows: Callable[[int], int] = lambda rows: rows
+        self.refuse_region = ""
+        self.busy_unregisters = 0
+        self.live = True
+        self.port = 0
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def log(self, method: str) -> list[Call]:
+        return [call for call in self.calls if call.method == method]
+
+    async def start(self) -> None:
+        options = [
+            ("grpc.max_send_message_length", MESSAGE_LIMIT),
+            ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server = grpc.aio.server(options=options)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End like a process that was killed: calls break off, everything is forgotten."""
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+        for memory in self.regions.values():
+            memory.close()
+        self.regions.clear()
+
+    async def restart(self, pause_s: float = 0.0) -> None:
+        await self.stop()
+        for model in self.models.values():
+            model.loaded = False
+        await asyncio.sleep(pause_s)
+        await self.start()
+
+    async def __aenter__(self) -> StandIn:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ------------------------------------------------------------ health and metadata
+
+    async def ServerLive(self, request, context):
+        return service_pb2.ServerLiveResponse(live=self.live)
+
+    async def ServerMetadata(self, request, context):
+        return service_pb2.ServerMetadataResponse(name="triton", version="2.51.0", extensions=["system_shared_memory"])
+
+    async def ModelMetadata(self, request, context):
+        model = await self._loaded(request.name, context)
+        axis = [-1] if model.max_batch_size else []
+        reply = service_pb2.ModelMetadataResponse(name=model.name, versions=model.versions, platform="stand-in")
+        reply.inputs.add(name="frames", datatype=model.datatype, shape=[*axis, -1, -1, 3])
+        for name in model.outputs:
+            shape = [-1, -1, 3] if name == "echo" else [3]
+            datatype = model.datatype if name == "echo" else "INT32"
+            reply.outputs.add(name=name, datatype=datatype, shape=[*axis, *shape])
+        return reply
+
+    async def ModelConfig(self, request, context):
+        model = await self._loaded(request.name, context)
+        reply = service_pb2.ModelConfigResponse()
+        reply.config.name = model.name
+        reply.config.max_batch_size = model.max_batch_size
+        return reply
+
+    async def _loaded(self, name: str, context: grpc.aio.ServicerContext) -> Model:
+        model = self.models.get(name)
+        if model is None or not model.loaded:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{name}' is not found")
+        return model
+
+    # ------------------------------------------------------------ repository
+
+    async def RepositoryIndex(self, request, context):
+        reply = service_pb2.RepositoryIndexResponse()
+        for model in self.models.values():
+            for version in model.versions if model.loaded else ("",):
+                reply.models.add(name=model.name, version=version, state="READY" if model.loaded else "")
+        return reply
+
+    async def RepositoryModelLoad(self, request, context):
+        call = self._note("load", request.model_name, context)
+        model = self.models.get(request.model_name)
+        if model is None:
+            await context.abort(
+                grpc.StatusCode.INTERNAL, f"failed to load '{request.model_name}', failed to poll from model repository"
+            )
+        await asyncio.sleep(model.load_delay_s)
+        if model.load_error:
+            await context.abort(grpc.StatusCode.INTERNAL, model.load_error)
+        model.loaded = True
+        call.ended = time.monotonic()
+        return service_pb2.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(self, request, context):
+        self._note("unload", request.model_name, context)
+        self.models[request.model_name].loaded = False
+        return service_pb2.RepositoryModelUnloadResponse()
+
+    # ------------------------------------------------------------ shared memory
+
+    async def SystemSharedMemoryStatus(self, request, context):
+        reply = service_pb2.SystemSharedMemoryStatusResponse()
+        for name, memory in self.regions.items():
+            reply.regions[name].name = name
+            reply.regions[name].byte_size = len(memory)
+        return reply
+
+    async def SystemSharedMemoryRegister(self, request, context):
+        self._note("register", request.name, context)
+        if self.refuse_region:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuse_region)
+        if request.name in self.regions:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"region '{request.name}' is registered already")
+        try:
+            fd = os.open(Path("/dev/shm") / request.key.lstrip("/"), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            await context.abort(grpc.StatusCode.INTERNAL, f"Unable to open shared memory region: '{request.key}'")
+        try:
+            self.regions[request.name] = mmap.mmap(fd, request.byte_size)
+        finally:
+            os.close(fd)
+        return service_pb2.SystemSharedMemoryRegisterResponse()
+
+    async def SystemSharedMemoryUnregister(self, request, context):
+        call = self._note("unregister", request.name, context)
+        if self.busy_unregisters > 0:
+            self.busy_unregisters -= 1
+            await context.abort(grpc.StatusCode.INTERNAL, f"region '{request.name}' is in use")
+        memory = self.regions.pop(request.name, None)
+        if memory is not None:
+            memory.close()
+        call.ended = time.monotonic()
+        return service_pb2.SystemSharedMemoryUnregisterResponse()
+
+    # ------------------------------------------------------------ inference
+
+    async def ModelInfer(self, request, context):
+        model = await self._loaded(request.model_name, context)
+        tensor = request.inputs[0]
+        shape = tuple(tensor.shape)
+        batched = model.max_batch_size > 0
+        call = self._note("infer", model.name, context)
+        call.shape, call.rows = shape, shape[0] if batched else 1
+        call.way = "shm" if "shared_memory_region" in tensor.parameters else "message"
+        await asyncio.sleep(self.delay_s(call))
+        if message := self.error(call):
+            call.ended = time.monotonic()
+            await context.abort(grpc.StatusCode.INTERNAL, message)
+        frames = np.frombuffer(await self._content(request, context), np.uint8).reshape(call.rows, -1)
+        rows = self.reply_rows(call.rows)
+        stamps = np.array([[frame[0], call.rows, len(self.log("infer"))] for frame in frames[:rows]], np.int32)
+        reply = service_pb2.ModelInferResponse(model_name=model.name, model_version=request.model_version or "1")
+        lead = [rows] if batched else []
+        if "echo" in model.outputs:
+            reply.outputs.add(name="echo", datatype=model.datatype, shape=[*lead, *shape[1 if batched else 0 :]])
+            reply.raw_output_contents.append(frames[:rows].tobytes())
+        if "stamp" in model.outputs:
+            reply.outputs.add(name="stamp", datatype="INT32", shape=[*lead, 3])
+            reply.raw_output_contents.append(stamps.tobytes())
+        call.ended = time.monotonic()
+        return reply
+
+    async def _content(self, request, context) -> bytes:
+        parameters = request.inputs[0].parameters
+        if "shared_memory_region" not in parameters:
+            return request.raw_input_contents[0]
+        name = parameters["shared_memory_region"].string_param
+        if name not in self.regions:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"Unable to find shared memory region: '{name}'")
+        offset = parameters["shared_memory_offset"].int64_param if "shared_memory_offset" in parameters else 0
+        size = parameters["shared_memory_byte_size"].int64_param
+        return self.regions[name][offset : offset + size]
+
+    def _note(self, method: str, name: str, context: grpc.aio.ServicerContext) -> Call:
+        call = Call(method, name, peer=context.peer())
+        self.calls.append(call)
+        return call

@@ -1,0 +1,156 @@
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.core.events import AcceptFrames, DeliverFrames, Tick
+from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
+from gateway.core.view import EngineView, ModelTotals, StreamView
+from gateway.telemetry.collector import GatewayCollector
+from gateway.telemetry.metrics import Metrics
+
+CATEGORY = Category("echo", "1", (4, 4, 3))
+SPEC = StreamSpec("echo", "1", (4, 4, 3), period_ns=100 * NS_PER_MS, deadline_ns=200 * NS_PER_MS, name="door")
+
+
+def frame(seq, arrival_ms, stream_id="s"):
+    return Frame(stream_id, seq, arrival_ms * NS_PER_MS, (arrival_ms + 200) * NS_PER_MS, job=1)
+
+
+def delivery(frames, started_ms, finished_ms, execution_ms=20, early=False):
+    job = Job(1, CATEGORY, tuple(frames), 0, 10**12, execution_ms * NS_PER_MS, early)
+    outcomes = (Outcome.MET,) * len(frames)
+    return DeliverFrames(job, outcomes, started_ns=started_ms * NS_PER_MS, finished_ns=finished_ms * NS_PER_MS)
+
+
+def samples(metrics):
+    text = metrics.render().decode()
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_job_is_recorded_in_seconds():
+    metrics = Metrics("1")
+    metrics.on_actions(0, Tick(), [delivery([frame(0, 100), frame(1, 110)], started_ms=120, finished_ms=140)])
+    seen = samples(metrics)
+    assert seen["framegate_job_batch_frames_sum", "echo"] == 2
+    assert seen["framegate_job_batch_frames_count", "echo"] == 1
+    assert seen["framegate_job_execute_seconds_sum", "echo"] == pytest.approx(0.020)
+    assert seen["framegate_frame_latency_seconds_sum", "echo"] == pytest.approx(0.040 + 0.030)
+    assert seen["framegate_frame_queue_seconds_sum", "echo"] == pytest.approx(0.020 + 0.010)
+    assert seen["framegate_jobs_overrun_total", "echo"] == 0  # just on time is no overrun
+    assert seen["framegate_jobs_early_total", "echo"] == 0
+
+
+def test_overruns_and_early_jobs_are_counted():
+    metrics = Metrics("1")
+    metrics.on_actions(0, Tick(), [delivery([frame(0, 0)], 0, 21, early=True), delivery([frame(1, 0)], 30, 40)])
+    seen = samples(metrics)
+    assert seen["framegate_jobs_overrun_total", "echo"] == 1
+    assert seen["framegate_jobs_early_total", "echo"] == 1
+
+
+def test_other_actions_leave_no_trace_here():
+    metrics = Metrics("1")
+    before = metrics.render().splitlines()
+    metrics.on_actions(0, Tick(), [AcceptFrames((frame(0, 0),))])
+    assert len(metrics.render().splitlines()) == len(before)
+
+
+class Gateway:
+    """What the collector reads."""
+
+    def __init__(self):
+        self.ready = self.triton_ready = True
+        self.totals = SimpleNamespace(refused=Counter(stream_closed=2))
+        self.arena = SimpleNamespace(region=SimpleNamespace(size=1000), free_bytes=900, moves=3)
+        self.streams = ()
+        self.models = {}
+
+    def view(self):
+        return EngineView(
+            now_ns=0,
+            streams=self.streams,
+            categories=(),
+            ready=(),
+            running=None,
+            running_since_ns=None,
+            worker_lost=False,
+            utilization=0.25,
+            models=self.models,
+            refused={},
+        )
+
+
+def stream(stream_id, **outcomes):
+    counts = {Outcome(name): count for name, count in outcomes.items()}
+    ended = sum(counts.values())
+    return StreamView(stream_id, SPEC, CATEGORY, "active", 0, ended + 1, counts, 1, None)
+
+
+def collected():
+    gateway, metrics = Gateway(), Metrics("1")
+    metrics.registry.register(GatewayCollector(gateway, metrics))
+    return gateway, metrics
+
+
+def test_the_books_balance():
+    gateway, metrics = collected()
+    gateway.models = {"echo": ModelTotals(10, {Outcome.MET: 6, Outcome.EXPIRED: 3}, 1)}
+    seen = samples(metrics)
+    ended = sum(value for key, value in seen.items() if key[0] == "framegate_frames_total")
+    assert seen["framegate_frames_accepted_total", "echo"] == ended + seen["framegate_frames_in_flight", "echo"] == 10
+    assert seen["framegate_frames_total", "echo", "failed"] == 0  # absent is not zero to a query
+
+
+def test_refusals_of_gateway_and_api_are_one_book():
+    _gateway, metrics = collected()
+    metrics.refused.update(stream_closed=1, body_too_large=4)
+    seen = samples(metrics)
+    assert seen["framegate_refused_total", "stream_closed"] == 3
+    assert seen["framegate_refused_total", "body_too_large"] == 4
+
+
+def test_series_of_a_stream_end_with_it():
+    gateway, metrics = collected()
+    base = len(metrics.render().splitlines())
+    for number in range(1_000):
+        gateway.streams = (stream(f"id{number}", met=number),)
+        text = metrics.render().decode()
+        assert f'stream_id="id{number}"' in text
+        assert f'stream_id="id{number - 1}"' not in text
+    gateway.streams = ()
+    assert len(metrics.render().splitlines()) == base
+
+
+def test_odd_names_are_escaped_and_cut():
+    gateway, metrics = collected()
+    spec = StreamSpec("echo", "1", (4, 4, 3), 10**8, 10**8, name='a"b\\c\n' + "x" * 4096)
+    view = stream("s")
+    gateway.streams = (StreamView("s", spec, CATEGORY, "active", 0, 0, {}, 0, None), view)
+    names = [key for key in samples(metrics) if key[0] == "framegate_stream_info"]
+    assert any('a"b\\c\n' in value for key in names for value in key)
+    assert max(len(value) for key in names for value in key) <= 64
+
+
+def test_gauges():
+    gateway, metrics = collected()
+    gateway.triton_ready = False
+    seen = samples(metrics)
+    assert seen["framegate_triton_up",] == 0
+    assert seen["framegate_ready",] == 1
+    assert seen["framegate_utilization_ratio",] == 0.25
+    assert seen["framegate_arena_bytes",] == 1000
+    assert seen["framegate_arena_free_bytes",] == 900
+    assert seen["framegate_arena_moves_total",] == 3
+    assert seen["framegate_build_info", "1"] == 1
+
+
+def test_two_gateways_in_one_process_do_not_share_series():
+    first, second = Metrics("1"), Metrics("1")
+    first.registrations.labels("admitted").inc()
+    assert ("framegate_registrations_total", "admitted") not in samples(second)
