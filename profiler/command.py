@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from gateway.settings import Settings
-    from profiler.quick import Plan, Progress, Report
+    from profiler.plan import Plan, Progress, Report
 
 _DEFAULT_BATCHES = (1, 2, 4, 8)
 _MIB = 1 << 20
@@ -45,7 +45,7 @@ def profile(
 
     from gateway.errors import FramegateError
     from gateway.settings import Settings
-    from profiler.quick import Plan
+    from profiler.plan import Plan
 
     if not quick:
         _fail("only the quick measurement exists so far: add --quick")

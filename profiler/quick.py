@@ -11,22 +11,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-
-import numpy as np
 
 from gateway.core.events import Event, JobFailed, JobFinished
 from gateway.core.profile import ModelEntry, Profile, ProfileEntry
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, StreamSpec
 from gateway.errors import FramegateError, TritonUnavailable
-from gateway.runtime.models import frame_bytes
 from gateway.runtime.parts import Parts
 from gateway.settings import Settings
-from gateway.triton.client import BackendError, ModelMetadata, TensorInfo
+from gateway.triton.types import BackendError, ModelMetadata
 from profiler.memory import family_pss_bytes
+from profiler.plan import Failure, Plan, Progress, Report, fill, noise_frame
 from profiler.samples import entry
+
+__all__ = ["Failure", "Plan", "Progress", "Report", "measure"]
 
 #: Not counted: the first executions of a shape, and what the processor needs to reach its speed.
 _WARM_UP = 5
@@ -35,50 +34,6 @@ _POINT_LIMIT_S = 120.0
 _POLL_S = 0.02
 _UNLOAD_LIMIT_S = 30.0
 _HOUR_NS = 3_600_000 * NS_PER_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to measure: every batch size at every shape of every model.
-
-    Attributes:
-        models: Names of models.
-        shapes: Sizes for the free axes of a model's input, or its whole shape; empty for models without free axes.
-        batches: Batch sizes.
-        samples: Per point.
-        connect_limit_s: How long to wait for Triton and for the models to load.
-        server_pid: Of a tritonserver on this machine that is ours: its models are also unloaded and loaded once
-            each, and their memory is measured. None: only execution times.
-    """
-
-    models: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    batches: tuple[int, ...]
-    samples: int = 50
-    connect_limit_s: float = 180.0
-    server_pid: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A point, or a whole model (batch 0), that could not be measured."""
-
-    model: str
-    shape: tuple[int, ...]
-    batch: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What was measured, and what was not."""
-
-    profile: Profile
-    failures: tuple[Failure, ...]
-
-
-#: Called with what is being measured and how many samples were taken since the last call.
-Progress = Callable[[str, int], None]
 
 
 async def measure(
@@ -185,7 +140,7 @@ class _Bench:
             raise FramegateError(f"{model} takes at most {allowed} frames in a batch.")
         category = spec.category()
         self._parts.executor.check_carries(category, batch)
-        frame = memoryview(_frame(shape, dtype))
+        frame = memoryview(noise_frame(shape, dtype))
         samples: list[float] = []
         started = time.monotonic()
         for _ in range(_WARM_UP):
@@ -258,31 +213,3 @@ class _Bench:
             unload_ms=round((unloaded_ns - start_ns) / NS_PER_MS, 1),
             bytes=max(1, after - before),
         )
-
-
-def fill(tensor: TensorInfo, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the input's shape with its free axes replaced by `sizes`, or `sizes` itself if it names all axes.
-
-    Raises:
-        FramegateError: `sizes` has neither as many axes as are free nor as many as there are.
-    """
-    if len(sizes) == len(tensor.shape):
-        return sizes
-    if len(sizes) != tensor.shape.count(-1):
-        raise FramegateError(f"Input {tensor.name} has axes {list(tensor.shape)}; {len(sizes)} sizes do not fill them.")
-    rest = iter(sizes)
-    return tuple(next(rest) if axis == -1 else axis for axis in tensor.shape)
-
-
-def _frame(shape: tuple[int, ...], dtype: str) -> bytes:
-    """Return a frame of noise, the same every time: zeros would be an easy case for some operators."""
-    random = np.random.default_rng(0)
-    size = math.prod(shape)
-    floats = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
-    if dtype in floats:
-        return random.random(size).astype(floats[dtype]).tobytes()
-    if dtype == "BF16":  # the upper half of an FP32
-        return (random.random(size, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
-    if dtype == "BOOL":
-        return random.integers(0, 2, size, dtype=np.uint8).tobytes()
-    return random.bytes(frame_bytes(shape, dtype))

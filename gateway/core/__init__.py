@@ -7,7 +7,8 @@ Rules of this package:
 - Time is an integer of nanoseconds on one monotonic clock; names end in ``_ns``.
 - Only the standard library and numpy are imported.
 
-Reading order: `types` and `events` (the nouns and the verbs), `profile` (how long a batch takes), `batch`
-and `batcher` (windows), `edf` (the ready queue), `expiry`, `books`, `engine` (puts them together); then
-`plan_state`, `pseudo_jobs`, `schedulability`, `admission` and `offers` (will this camera fit?).
+Reading order: `types`, `events` and `verdict` (the nouns and the verbs), `profile` (how long a batch takes); the
+path of a frame: `batch`, `batcher` (windows), `edf` (the ready queue), `expiry`, `waiting` (these together), `device`,
+`books`, `engine`; whether a stream fits: `plan_state`, `pseudo_jobs`, `schedulability`, `admission`; what can be
+seen from outside: `view`, `recording`, `log`.
 """

@@ -30,7 +30,7 @@ class EngineConfig:
         utilization_test: Formula of Phase 1.
 
     Raises:
-        ValueError: A horizon or a frame count below 1, or a negative overhead.
+        ValueError: A horizon or a frame count below 1, a negative overhead, or an unknown word.
     """
 
     early_dispatch: bool = True
@@ -41,7 +41,9 @@ class EngineConfig:
     utilization_test: UtilizationTest = UtilizationTest.ENVELOPE
 
     def __post_init__(self) -> None:
-        """Check the bounds."""
+        """Check the bounds; plain strings are taken for the words that they are."""
+        object.__setattr__(self, "job_deadline", JobDeadline(self.job_deadline))
+        object.__setattr__(self, "utilization_test", UtilizationTest(self.utilization_test))
         for name, value, least in (
             ("horizon_ns", self.horizon_ns, 1),
             ("max_horizon_frames", self.max_horizon_frames, 1),

@@ -108,15 +108,16 @@ class Engine:
         """
         self._check_time(now_ns)
         self._now_ns = now_ns
+        waiting, device = self._waiting, self._device
         actions: list[Action] = []
-        self._waiting.close_windows(now_ns)
+        waiting.close_windows(now_ns)
         self._apply[type(event)](event, now_ns, actions)
-        if self._waiting.next_expiry_ns() <= now_ns:
+        if waiting.next_expiry_ns() <= now_ns:
             self._expire(now_ns, actions)
-        if self._device.free:
-            job = self._waiting.take(now_ns)
+        if device.free:
+            job = waiting.take(now_ns)
             if job is not None:
-                self._device.start(job, now_ns)
+                device.start(job, now_ns)
                 actions.append(StartJob(job))
         return actions
 

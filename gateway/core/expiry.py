@@ -10,7 +10,7 @@ import heapq
 
 from gateway.core.batch import NEVER_NS, Batch
 
-#: Stale entries that are tolerated before the heap is rebuilt.
+#: Entries that are tolerated, beyond twice those that held last time, before the heap is rebuilt.
 _SLACK = 1_000
 
 
@@ -23,17 +23,20 @@ class Expiries:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Batch]] = []
+        self._limit = _SLACK
 
     def watch(self, batch: Batch) -> None:
         """Take note of a batch whose ``expiry_ns`` is new or has changed."""
         if batch.expiry_ns != NEVER_NS:
             heapq.heappush(self._heap, (batch.expiry_ns, batch.id, batch))
+            if len(self._heap) > self._limit:
+                self._prune()
 
-    def prune(self, waiting: int) -> None:
-        """Rebuild the heap when it holds far more entries than there are waiting batches."""
-        if len(self._heap) > 2 * waiting + _SLACK:
-            self._heap = [entry for entry in self._heap if entry[0] == entry[2].expiry_ns]
-            heapq.heapify(self._heap)
+    def _prune(self) -> None:
+        """Rebuild the heap from the entries that hold."""
+        self._heap = [entry for entry in self._heap if entry[0] == entry[2].expiry_ns]
+        heapq.heapify(self._heap)
+        self._limit = 2 * len(self._heap) + _SLACK
 
     def next_ns(self) -> int:
         """Return the earliest instant at which a frame expires; `NEVER_NS` without any."""

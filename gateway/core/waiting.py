@@ -145,12 +145,12 @@ class Waiting:
             batch = self.ready.pop()
         elif self._config.early_dispatch and self._batches:
             holding = [batcher for batcher in self.batchers.values() if batcher.batches]
-            batch, early = min(holding, key=_urgency).take_first(now_ns), True
+            head = holding[0] if len(holding) == 1 else min(holding, key=_urgency)
+            batch, early = head.take_first(now_ns), True
         else:
             return None
         del self._batches[batch.id]
         forget(batch)
-        self._expiries.prune(len(self._batches))
         return batch.job(early=early)
 
 

@@ -27,7 +27,8 @@ from gateway.core.types import Category, Job
 from gateway.errors import ArenaFull, BodyTooLarge
 from gateway.runtime.arena import Arena, Span
 from gateway.runtime.models import Catalogue, frame_bytes
-from gateway.triton.client import BackendError, InferenceCall, InSharedMemory, ModelMetadata, TritonClient
+from gateway.triton.client import TritonClient
+from gateway.triton.types import BackendError, InferenceCall, InSharedMemory, ModelMetadata
 
 log = logging.getLogger(__name__)
 

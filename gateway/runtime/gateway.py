@@ -34,7 +34,7 @@ from gateway.runtime.models import frame_bytes
 from gateway.runtime.parts import Parts
 from gateway.runtime.results import Books, FrameResult, FrameTicket, Registration, StreamRecord
 from gateway.settings import Settings
-from gateway.triton.client import ModelMetadata, ModelState
+from gateway.triton.types import ModelMetadata, ModelState
 
 _MS_PER_S = 1_000
 _RETRY_AFTER_S = 1.0

@@ -13,7 +13,7 @@ from dataclasses import replace
 from gateway.core.profile import Profile
 from gateway.core.types import Category, StreamSpec
 from gateway.errors import DtypeMismatch, ModelNotLoaded, NotProfiled, ShapeMismatch, UnknownModel
-from gateway.triton.client import ModelMetadata, ModelState, latest
+from gateway.triton.types import ModelMetadata, ModelState, latest
 
 #: Bytes per element. BYTES is missing: its elements have no fixed size, so a frame has none.
 DTYPE_BYTES = {

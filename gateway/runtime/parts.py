@@ -18,7 +18,8 @@ from gateway.runtime.offers import Offers
 from gateway.runtime.region import private_region, remove_dead_regions, shared_region
 from gateway.runtime.supervisor import Supervisor, SupervisorConfig
 from gateway.settings import Settings, SharedMemory
-from gateway.triton.client import BackendError, TritonClient
+from gateway.triton.client import TritonClient
+from gateway.triton.types import BackendError
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,9 @@ from gateway.sim.trace import TraceEntry
 _DEFAULTS = EngineConfig()
 _FINISH = EVENT_RANK[JobFinished]
 _TICK = EVENT_RANK[Tick]
+_WAKE = Tick()
+#: After everything.
+_NEVER = (2**63, 0)
 
 
 def simulate(
@@ -71,19 +74,15 @@ class _Run:
 
     def _next(self) -> tuple[int, Event] | None:
         """Return the next event: by time, then rank."""
-        key = self._source.next_key()
+        key = self._source.next_key() or _NEVER
         finish = self._finish
-        if finish is not None and (key is None or finish[:2] <= key):
-            key = finish[:2]
         wakeup_ns = self._engine.next_wakeup_ns()
-        if wakeup_ns is not None and (key is None or (wakeup_ns, _TICK) < key):
-            return wakeup_ns, Tick()
-        if key is None:
-            return None
-        if finish is not None and key == finish[:2]:
+        if finish is not None and finish[:2] <= key and (wakeup_ns is None or finish[0] <= wakeup_ns):
             self._finish = None
             return finish[0], finish[2]
-        return next(self._source)
+        if wakeup_ns is not None and (wakeup_ns, _TICK) < key:
+            return wakeup_ns, _WAKE
+        return next(self._source, None)
 
     def _carry_out(self, actions: list[Action], t_ns: int) -> None:
         for action in actions:

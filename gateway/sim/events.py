@@ -23,7 +23,7 @@ class TraceEvents(Iterator[tuple[int, Event]]):
     the iterator of every stream that was not admitted (`refuse`), since its camera then sends nothing.
 
     Args:
-        entries: The trace, in any order of time.
+        entries: The trace. In order of time, its ties are broken as an admission plan breaks them: by registration.
         duration_ns: When every stream still there is closed; nothing comes at or after it but the closes. None: the
             trace runs to its end, and every stream must be finite.
 

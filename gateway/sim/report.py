@@ -16,6 +16,7 @@ from gateway.core.events import (
     DropFrames,
     RefuseFrames,
     Rejected,
+    StartJob,
 )
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome
 from gateway.core.verdict import Verdict
@@ -140,6 +141,8 @@ class Tally:
                 self._accepted += len(action.frames)
             case DeliverFrames():
                 self._deliver(action, t_ns)
+            case StartJob():
+                pass
             case DropFrames():
                 self._outcomes[action.outcome] += len(action.frames)
             case RefuseFrames():

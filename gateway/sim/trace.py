@@ -44,21 +44,23 @@ class TraceEntry:
 
 
 def read_trace(lines: Iterable[str], profile: Profile) -> tuple[TraceEntry, ...]:
-    """Read a trace; `profile` resolves versions that are not given.
+    """Read a trace in order of time; `profile` resolves versions that are not given.
+
+    Lines may stand in any order. Streams are numbered, and ties broken, by time and then by line.
 
     Raises:
         TraceError: A line that is not an object of the layout above, or a field out of its bounds.
     """
-    entries: list[TraceEntry] = []
+    streams: list[tuple[int, StreamSpec]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            at_ns, spec = _read_line(line, profile)
+            streams.append(_read_line(line, profile))
         except ValueError as error:
             raise TraceError(f"line {number}: {error}") from error
-        entries.append(TraceEntry(f"stream-{len(entries) + 1}", at_ns, spec))
-    return tuple(entries)
+    streams.sort(key=lambda stream: stream[0])
+    return tuple(TraceEntry(f"stream-{n}", at_ns, spec) for n, (at_ns, spec) in enumerate(streams, 1))
 
 
 def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:

@@ -41,6 +41,8 @@ def server_command(
         f"--model-repository={model_repository.resolve()}",
         f"--backend-directory={assemble_backends(instance.scratch, wheel, backends)}",
         "--model-control-mode=explicit",
+        # Ready means that it answers: else it says no while any one model loads or unloads.
+        "--strict-readiness=false",
         *(f"--load-model={model}" for model in models),
         # Loads take 0.3 s instead of 2 s: else each one starts a second stub just to ask for the config.
         "--disable-auto-complete-config",

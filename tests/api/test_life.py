@@ -98,6 +98,8 @@ def test_a_stop_answers_everybody_and_leaves_nothing():
         for thread in (frames, poll):
             thread.start()
         wait_until(lambda: books(served, stream)["accepted"] == 2, "the frame did not come in")
+        ring = served.gateway.stream(stream["stream_id"]).ring
+        wait_until(lambda: ring._waiters, "the poll did not come in")
         began = time.monotonic()
     finally:
         served.stop()

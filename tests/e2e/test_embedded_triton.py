@@ -99,6 +99,9 @@ def test_is_ready_in_a_second_and_serves_only_what_is_loaded(triton_server: Embe
     client = grpcclient.InferenceServerClient(triton_server.grpc_url)
     assert client.is_server_ready()
     client.load_model("centerface")
+    client.unload_model("centerface")
+    assert client.is_server_ready(), "one model that comes or goes is not the server's state"
+    client.load_model("centerface")
     picture = np.full((2, 64, 96, 3), 127, np.uint8)
     tensor = grpcclient.InferInput("image", picture.shape, "UINT8")
     tensor.set_data_from_numpy(picture)

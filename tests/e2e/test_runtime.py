@@ -17,7 +17,8 @@ from gateway.core.types import Outcome, StreamSpec
 from gateway.errors import DtypeMismatch, ShapeMismatch
 from gateway.runtime.gateway import Gateway
 from gateway.triton.embedded import EmbeddedTriton
-from profiler.quick import Plan, measure
+from profiler.plan import Plan
+from profiler.quick import measure
 from tests.runtime_support import make_profile, make_settings, make_spec, shm_files, until
 
 pytestmark = pytest.mark.e2e

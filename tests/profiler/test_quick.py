@@ -16,9 +16,10 @@ from gateway.cli import app
 from gateway.core.types import Category
 from gateway.errors import FramegateError, TritonUnavailable
 from gateway.runtime.profile_file import read_profile
-from gateway.triton.client import TensorInfo
+from gateway.triton.types import TensorInfo
 from profiler.command import parse_shape
-from profiler.quick import Plan, Report, _frame, fill, measure
+from profiler.plan import Plan, Report, fill, noise_frame
+from profiler.quick import measure
 from tests.runtime_support import make_settings, shm_files
 from tests.stand_in import Model, StandIn
 
@@ -136,9 +137,9 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("dtype", ["UINT8", "BOOL", "FP16", "BF16", "FP32", "FP64", "INT64"])
 def test_noise_is_the_same_every_time_and_of_the_right_size(dtype: str) -> None:
     size = {"UINT8": 1, "BOOL": 1, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8, "INT64": 8}[dtype]
-    made = _frame((4, 6, 3), dtype)
+    made = noise_frame((4, 6, 3), dtype)
     assert len(made) == 72 * size
-    assert made == _frame((4, 6, 3), dtype)
+    assert made == noise_frame((4, 6, 3), dtype)
     if dtype in {"FP32", "FP64"}:
         assert np.isfinite(np.frombuffer(made, {"FP32": np.float32, "FP64": np.float64}[dtype])).all()
 

@@ -31,8 +31,9 @@ def specs(draw, frames=SOME_FRAMES, on_late=DROP, slowest=50):
 
 
 def traces(most=7, **fields):
-    """Pairs of registration instant (ms) and stream."""
-    return st.lists(st.tuples(st.integers(0, 40), specs(**fields)), min_size=2, max_size=most)
+    """Pairs of registration instant (ms) and stream, in order of time."""
+    pairs = st.lists(st.tuples(st.integers(0, 40), specs(**fields)), min_size=2, max_size=most)
+    return pairs.map(lambda streams: sorted(streams, key=lambda pair: pair[0]))
 
 
 def configs(**fixed):

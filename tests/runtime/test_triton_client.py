@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gateway.runtime.region import shared_region
-from gateway.triton.client import BackendError, InferenceCall, InSharedMemory, TensorInfo, TritonClient, latest
+from gateway.triton.client import TritonClient
+from gateway.triton.types import BackendError, InferenceCall, InSharedMemory, TensorInfo, latest
 from tests.stand_in import Model, StandIn
 
 MIB = 1 << 20

@@ -48,6 +48,15 @@ def test_empty_lines_are_skipped_and_do_not_number_streams():
     assert [entry.stream_id for entry in entries] == ["stream-1", "stream-2"]
 
 
+def test_lines_may_stand_in_any_order_of_time():
+    entries = read(line(at_ms=9), line(at_ms=2, name="first"), line(at_ms=9, name="last"))
+    assert [(entry.stream_id, entry.spec.name) for entry in entries] == [
+        ("stream-1", "first"),
+        ("stream-2", ""),
+        ("stream-3", "last"),
+    ]
+
+
 def test_what_is_written_is_read_back():
     trace = make_trace([(0, make_spec(100 / 3, 50, frames=3)), (12.345678, make_spec(40, 80, on_late=OnLate.SERVE))])
     assert read(*write_trace(trace)) == trace

@@ -1,0 +1,86 @@
+"""What is to be measured, and what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gateway.core.profile import Profile
+from gateway.errors import FramegateError
+from gateway.runtime.models import frame_bytes
+from gateway.triton.types import TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure: every batch size at every shape of every model.
+
+    Attributes:
+        models: Names of models.
+        shapes: Sizes for the free axes of a model's input, or its whole shape; empty for models without free axes.
+        batches: Batch sizes.
+        samples: Per point.
+        connect_limit_s: How long to wait for Triton and for the models to load.
+        server_pid: Of a tritonserver on this machine that is ours: its models are also unloaded and loaded once
+            each, and their memory is measured. None: only execution times.
+    """
+
+    models: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    batches: tuple[int, ...]
+    samples: int = 50
+    connect_limit_s: float = 180.0
+    server_pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A point, or a whole model (batch 0), that could not be measured."""
+
+    model: str
+    shape: tuple[int, ...]
+    batch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was measured, and what was not."""
+
+    profile: Profile
+    failures: tuple[Failure, ...]
+
+
+#: Called with what is being measured and how many samples were taken since the last call.
+Progress = Callable[[str, int], None]
+
+
+def fill(tensor: TensorInfo, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the input's shape with its free axes replaced by `sizes`, or `sizes` itself if it names all axes.
+
+    Raises:
+        FramegateError: `sizes` has neither as many axes as are free nor as many as there are.
+    """
+    if len(sizes) == len(tensor.shape):
+        return sizes
+    if len(sizes) != tensor.shape.count(-1):
+        raise FramegateError(f"Input {tensor.name} has axes {list(tensor.shape)}; {len(sizes)} sizes do not fill them.")
+    rest = iter(sizes)
+    return tuple(next(rest) if axis == -1 else axis for axis in tensor.shape)
+
+
+def noise_frame(shape: tuple[int, ...], dtype: str) -> bytes:
+    """Return a frame of noise, the same every time: zeros would be an easy case for some operators."""
+    random = np.random.default_rng(0)
+    size = math.prod(shape)
+    floats = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64}
+    if dtype in floats:
+        return random.random(size).astype(floats[dtype]).tobytes()
+    if dtype == "BF16":  # the upper half of an FP32
+        return (random.random(size, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    if dtype == "BOOL":
+        return random.integers(0, 2, size, dtype=np.uint8).tobytes()
+    return random.bytes(frame_bytes(shape, dtype))
