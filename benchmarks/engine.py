@@ -1,7 +1,7 @@
 """What the engine costs: time per frame and per job, admission by number of frames, simulated frames per second.
 
-``python -m benchmarks.engine --json`` prints one JSON object. All times are CPU
-time of one core, best of several runs; only ratios between figures of one run travel.
+``python -m benchmarks.engine --json`` prints one JSON object. All times are CPU time of one core,
+best of several runs; only ratios between figures of one run travel.
 """
 
 from __future__ import annotations
