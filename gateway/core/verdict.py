@@ -69,7 +69,8 @@ class Verdict:
         phase: 1 utilisation, 2 EDF imitator; 0 when the candidate was refused on its own figures.
         reason: Set when refused.
         utilization: Phase 1's lower bound of the device's long-run use with the candidate, unbounded
-            streams only; at or below 1 when admitted.
+            streams only; at or below 1 when admitted. When the condition on finite streams refuses: the
+            share of the overfull interval that they need.
         horizon_ns: How far ahead phase 2 looked; 0 when it did not run.
         frames_checked: Number of future frames in that horizon.
         worst_latency_ns: Largest planned latency of a frame of the candidate; None when not known.
