@@ -38,7 +38,7 @@ demo: $(VENV)/.demo  ## Real Triton, real model, real video: see Framegate do it
 test: $(VENV)/.dev  ## All tests that need no GPU (real embedded Triton, real models)
 	$(BIN)/python -m pytest -m "not zoo_all" $(PYTEST_ARGS)
 
-test-zoo: $(VENV)/.dev  ## Build and compare all eight models (12 GB of memory, minutes)
+test-zoo: $(VENV)/.dev  ## Build and compare all eight models (14 GB of memory, minutes)
 	$(BIN)/python -m pytest -m "zoo or zoo_all" $(PYTEST_ARGS)
 
 check: lint types arch test  ## What CI runs: lint, types, architecture, tests

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -116,6 +117,7 @@ def described(cameras: Sequence[Camera], seconds: float) -> dict[str, Any]:
 
 def own_answers(cameras: Sequence[Camera], repository: Path) -> bool:
     """Whether every output equals that of the same picture run alone, by ONNX Runtime in this process."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at import
     import onnxruntime
 
     session = onnxruntime.InferenceSession(repository / MODEL / "1" / "model.onnx")

@@ -97,7 +97,7 @@ class EmbeddedSettings(Group):
 
     enabled: bool = Field(False, description="Start a Triton of our own instead of using `triton.url`.")
     model_repository: Path = Field(Path("model_repository"), description="Triton's model repository.")
-    log_file: Path = Field(Path("triton.log"), description="Where Triton's output goes.")
+    log_file: Path = Field(Path("run/triton.log"), description="Where Triton's output goes.")
     intra_op_threads: int = Field(0, ge=0, le=1024, description="Threads of one model execution; 0: all cores.")
     start_timeout_s: float = Field(60.0, ge=1, le=3600, allow_inf_nan=False, description="Limit from start to ready.")
 

@@ -4,6 +4,9 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+# Read by ONNX Runtime when it is imported: no local database, no attempt to report.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2_000)

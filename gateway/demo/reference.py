@@ -7,6 +7,7 @@ shares with the gateway's path is the model file, the clip and the decoder, and 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -66,6 +67,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: The model has other outputs than came through the gateway, or they have other shapes.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at import: no local database, no report
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)

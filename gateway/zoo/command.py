@@ -20,7 +20,7 @@ _Repository = Annotated[Path | None, typer.Option("--model-repository", help="De
 @zoo.command("build")
 def build_models(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Models to build.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All eight: 12 GB of memory, minutes.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All eight: 14 GB of memory, minutes.")] = False,
     weights: Annotated[str, typer.Option(help="random, or imagenet (downloaded by Keras).")] = "random",
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of random weights.")] = 0,
     model_repository: _Repository = None,
@@ -57,6 +57,20 @@ def build_models(
 
 def _show(status: Status, name: str, text: str) -> None:
     status.update(f"{name}: {text}")
+
+
+@zoo.command("clips")
+def clips() -> None:
+    """Fetch the demo's video clips (2 MB) and print where they are."""
+    from gateway.zoo.clips import fetch_all
+    from gateway.zoo.wheels import ZooError
+
+    try:
+        for path in fetch_all().values():
+            typer.echo(path)
+    except ZooError as error:
+        typer.secho(f"error: {error.detail}", fg="red", err=True)
+        raise typer.Exit(1) from error
 
 
 @zoo.command("list")

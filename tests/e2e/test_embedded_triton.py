@@ -27,14 +27,22 @@ CLEAN_WITHIN_S = 10.0
 PARENT = Path(__file__).with_name("triton_parent.py")
 
 
-def owned_files() -> set[str]:
-    """Names in shared memory that carry an embedded Triton's mark."""
-    return {path.name for path in Path("/dev/shm").glob("framegate_triton_*")}
+def files_of(name: str) -> set[str]:
+    """Names in shared memory of the embedded Triton called `name`."""
+    return {path.name for path in Path("/dev/shm").glob(f"{name}*")}
+
+
+def name_of(server: int) -> str:
+    """The instance's name, from the command line of its `tritonserver`."""
+    command = Path(f"/proc/{server}/cmdline").read_text().split("\0")
+    return next(word.rpartition("=")[2] for word in command if "shm-region-prefix-name" in word)
 
 
 def alive(pid: int) -> bool:
+    """Whether any thread of the process still runs: a killed one's files close with the last of them."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        states = [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return any(state != "Z" for state in states)
     return False
 
 
@@ -68,29 +76,29 @@ class Family:
     supervisor: int
     server: int
     stubs: list[int]
-    files: set[str]
+    name: str
 
     @property
     def processes(self) -> list[int]:
         return [pid for pid in (self.supervisor, self.server, *self.stubs) if alive(pid)]
 
     def nothing_left(self) -> bool:
-        return not self.processes and not (self.files & owned_files())
+        return not self.processes and not files_of(self.name)
 
 
 @pytest.fixture
 def family(built_models: Callable[..., Path], tmp_path: Path) -> Iterator[Family]:
-    before = owned_files()
     command = [sys.executable, str(PARENT), str(built_models("centerface")), str(tmp_path / "triton.log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        server = int(parent.stdout.readline())
-        family = Family(parent, parent_of(server), server, children_of(server), owned_files() - before)
-        # The lock and one region per stub.
-        assert len(family.stubs) == 1
-        assert len(family.files) == 2
-        yield family
-        parent.kill()
+        try:
+            assert parent.stdout is not None
+            server = int(parent.stdout.readline())
+            family = Family(parent, parent_of(server), server, children_of(server), name_of(server))
+            assert len(family.stubs) == 1
+            assert len(files_of(family.name)) == 2, "not the lock and one region"
+            yield family
+        finally:
+            parent.kill()
     for pid in family.processes:
         os.kill(pid, signal.SIGKILL)
 
@@ -185,13 +193,12 @@ def test_a_lost_race_for_a_port_is_run_again(
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error(built_models: Callable[..., Path], tmp_path: Path) -> None:
-    before = owned_files()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         triton = EmbeddedTriton(built_models(), tmp_path / "triton.log", grpc_port=port)
         with pytest.raises(EmbeddedTritonError, match=f"Port {port} .* name another --grpc-port"):
             triton.start()
-    assert owned_files() == before
+    assert not triton.log_file.exists(), "something was started"
 
 
 def test_the_end_of_the_log_says_why_it_did_not_start(built_models: Callable[..., Path], tmp_path: Path) -> None:
@@ -230,8 +237,8 @@ def test_nothing_is_left_after_the_parent_was_killed(family: Family, hung: str) 
     for pid in {"nobody": [], "server": [family.server], "stub": family.stubs}[hung]:
         os.kill(pid, signal.SIGSTOP)
     family.parent.kill()
-    assert wait_until(family.nothing_left, CLEAN_WITHIN_S), f"left: {family.processes} {family.files & owned_files()}"
-    assert not list(instance._scratch("").parent.glob(f"{min(family.files)[:29]}*"))
+    assert wait_until(family.nothing_left, CLEAN_WITHIN_S), f"left: {family.processes} {files_of(family.name)}"
+    assert not instance._scratch(family.name).exists()
 
 
 def test_leftovers_go_at_the_next_start_and_a_living_ones_files_stay(
@@ -240,19 +247,21 @@ def test_leftovers_go_at_the_next_start_and_a_living_ones_files_stay(
     for pid in (family.supervisor, family.server, *family.stubs):  # all at once, so that nobody can tidy up
         os.kill(pid, signal.SIGKILL)
     assert wait_until(lambda: not family.processes, CLEAN_WITHIN_S), f"left: {family.processes}"
-    assert family.files <= owned_files()
-    with EmbeddedTriton(built_models(), tmp_path / "other.log"):
-        assert not (family.files & owned_files())
-        own = owned_files()
-        assert instance.remove_leftovers() == []
-        assert owned_files() == own
+    assert len(files_of(family.name)) == 2
+    with EmbeddedTriton(built_models(), tmp_path / "other.log") as living:
+        assert living.pid is not None
+        assert not files_of(family.name)
+        assert not instance._scratch(family.name).exists()
+        own = name_of(living.pid)
+        assert own not in instance.remove_leftovers()
+        assert files_of(own)
 
 
 def test_a_killed_supervisor_takes_the_server_and_its_stubs_with_it(family: Family) -> None:
     os.kill(family.supervisor, signal.SIGKILL)
     assert wait_until(lambda: not family.processes, CLEAN_WITHIN_S), f"left: {family.processes}"
     instance.remove_leftovers()
-    assert not (family.files & owned_files())
+    assert not files_of(family.name)
 
 
 def test_a_dead_server_is_noticed(built_models: Callable[..., Path], tmp_path: Path) -> None:
