@@ -264,6 +264,14 @@ class Stopping(FramegateError):
     title = "The gateway is shutting down"
 
 
+class ZooError(FramegateError):
+    """A model or clip could not be fetched or built; the detail says what to do."""
+
+    code = "zoo"
+    status = 500
+    title = "A model could not be built"
+
+
 class EmbeddedTritonError(FramegateError):
     """The embedded Triton could not be started; the detail names the next step."""
 

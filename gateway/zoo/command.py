@@ -29,9 +29,9 @@ def build_models(
     # Imported here to keep `framegate --help` quick.
     from rich.console import Console
 
+    from gateway.errors import ZooError
     from gateway.zoo.build import Weights, build
     from gateway.zoo.registry import MODELS, find
-    from gateway.zoo.wheels import ZooError
 
     if bool(names) == every:
         raise typer.BadParameter("name the models to build, or give --all")
@@ -62,8 +62,8 @@ def _show(status: Status, name: str, text: str) -> None:
 @zoo.command("clips")
 def clips() -> None:
     """Fetch the demo's video clips (2 MB) and print where they are."""
+    from gateway.errors import ZooError
     from gateway.zoo.clips import fetch_all
-    from gateway.zoo.wheels import ZooError
 
     try:
         for path in fetch_all().values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.zoo.wheels import ZooError
+from gateway.errors import ZooError
 
 #: All models have this one version.
 VERSION = "1"

@@ -15,18 +15,10 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.errors import FramegateError
+from gateway.errors import ZooError
 from gateway.zoo.files import cache_directory, sha256, write_atomically
 
 _DOWNLOAD_TIMEOUT_S = 300
-
-
-class ZooError(FramegateError):
-    """A model or clip could not be fetched or built; the detail says what to do."""
-
-    code = "zoo"
-    status = 500
-    title = "A model could not be built"
 
 
 @dataclass(frozen=True)

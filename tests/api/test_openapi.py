@@ -17,7 +17,7 @@ from tests.api.test_problems import all_errors
 
 REFERENCE = Path(__file__).parents[2] / "docs/api.md"
 #: Errors that end the command instead of a call.
-NOT_OVER_HTTP = {"profile_missing", "embedded_triton"}
+NOT_OVER_HTTP = {"profile_missing", "embedded_triton", "zoo"}
 
 
 def make_app():

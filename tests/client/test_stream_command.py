@@ -42,7 +42,7 @@ def served():
     servers = []
 
     def serve(stub):
-        server = uvicorn.Server(uvicorn.Config(stub.app(), port=0, log_level="error", ws="none"))
+        server = uvicorn.Server(uvicorn.Config(stub.app(), port=0, log_config=None, log_level="error", ws="none"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
         thread.start()
         servers.append((server, thread))

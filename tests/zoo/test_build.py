@@ -4,13 +4,13 @@ from pathlib import Path
 import onnx
 import pytest
 
+from gateway.errors import ZooError
 from gateway.zoo import build as builder
 from gateway.zoo import centerface
 from gateway.zoo.build import Weights, build, is_built
 from gateway.zoo.command import zoo
 from gateway.zoo.files import read_manifest
 from gateway.zoo.registry import MODELS, find
-from gateway.zoo.wheels import ZooError
 
 CENTERFACE = find("centerface")
 

