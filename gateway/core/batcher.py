@@ -132,6 +132,11 @@ class Batcher:
         self._armed_ns = self.joint_ns
         return True
 
+    def disarm(self, joint_ns: int) -> None:
+        """A remembered joint was dropped; the window may fill again before it comes."""
+        if self._armed_ns == joint_ns:
+            self._armed_ns = -1
+
     def due_at(self, joint_ns: int) -> bool:
         """Return whether a remembered joint still closes frames (early dispatch may have taken them)."""
         return bool(self.batches) and self.joint_ns == joint_ns

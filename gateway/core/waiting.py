@@ -125,7 +125,8 @@ class Waiting:
         """Return the next joint of a window that holds frames; `NEVER_NS` without any."""
         joints = self._joints
         while joints and not joints[0][2].due_at(joints[0][0]):
-            heapq.heappop(joints)
+            joint_ns, _, batcher = heapq.heappop(joints)
+            batcher.disarm(joint_ns)
         return joints[0][0] if joints else NEVER_NS
 
     def next_expiry_ns(self) -> int:

@@ -218,3 +218,15 @@ def test_several_frames_of_one_event_may_fall_into_several_batches():
     gate.register(0, a=make_spec(deadline=20))
     frames = only(gate.at(1, FramesArrived("a", 5)), AcceptFrames).frames
     assert [(frame.seq, frame.job) for frame in frames] == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)]
+
+
+def test_a_joint_is_not_forgotten_when_its_window_was_empty_for_a_while():
+    """The first frame is sent early, so the window is empty when the wake-up is asked for; then it fills again."""
+    gate = drive(early_dispatch=True)
+    gate.register(0, a=make_spec(deadline=100))
+    gate.finish(11, only(gate.frames(1, "a"), StartJob).job)
+    assert gate.wakeup is None
+    gate.frames(45, "a")
+    gate.frames(46, "a")
+    gate.at(60)
+    assert [job.release_ns for job in gate.engine.snapshot().ready] == [50 * MS]
