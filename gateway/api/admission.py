@@ -81,6 +81,11 @@ def _explain(found: Evidence, spec: StreamSpec) -> str:
         return f"The profile has no execution times of {what}; measure them with `framegate profile`."
     if found.reason == core.Reason.DEADLINE_INFEASIBLE:
         return f"One frame of {what} takes longer than the deadline of {spec.deadline_ns / NS_PER_MS:g} ms."
+    if found.reason == core.Reason.BEYOND_HORIZON:
+        return (
+            f"The test looks at {found.frames_checked} frames, {found.horizon_ms:.0f} ms ahead, and some stream's first"
+            " window ends after that: shorten its deadline or start, or raise scheduling.max_horizon_frames."
+        )
     if found.first_miss is None:
         return f"With this stream the device would be asked for {100 * found.utilization:.0f} % of its time."
     miss = found.first_miss

@@ -70,7 +70,8 @@ class Evidence:
     """Why a stream was admitted or refused.
 
     Attributes:
-        reason: Set when refused: ``not_profiled``, ``deadline_infeasible``, ``utilization``, ``deadline_miss``.
+        reason: Set when refused: ``not_profiled``, ``deadline_infeasible``, ``utilization``, ``deadline_miss``,
+            ``beyond_horizon``.
         test, phase, horizon_ms, frames_checked: What decided, and how far it looked.
         utilization: Of the device with this stream.
         worst_latency_ms: Largest planned latency of its frames, if known.

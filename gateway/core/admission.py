@@ -4,8 +4,9 @@
 - Phase 1, utilisation: a cheap necessary condition that refuses nothing which Phase 2 admits.
 - Phase 2, exact: from the recorded state, every job that on-contract streams will cause is run through the EDF
   imitator. Finite streams are followed to their end. With an unbounded stream among them the test covers a stated
-  horizon (`Verdict.horizon_ns`, `Verdict.frames_checked`): a refusal is always right; an admission says that no job
-  which starts within the horizon misses. The same holds when a set is cut at `EngineConfig.max_horizon_frames`.
+  horizon (`Verdict.horizon_ns`, `Verdict.frames_checked`): a miss that it finds is always right; an admission says that
+  no job which starts within the horizon misses. The same holds when a set is cut at `EngineConfig.max_horizon_frames`.
+  A horizon that does not hold the next window of every stream is no test, and the candidate is refused.
 
 What an admission promises: with on-contract arrivals, executions of exactly the profiled times and early dispatch
 off, no frame of any admitted stream misses. Pure functions: the same code serves registration, the check call and
@@ -92,6 +93,16 @@ def with_candidate(state: AdmissionState, candidate: StreamSpec, stream_id: str)
 def _exact(planned: AdmissionState, used: float) -> Verdict:
     """Phase 2; the candidate is the last stream of `planned`."""
     jobs = generate(planned)
+    if not _in_sight(planned, jobs):
+        return Verdict(
+            admitted=False,
+            test=_TEST,
+            phase=2,
+            reason=Reason.BEYOND_HORIZON,
+            utilization=used,
+            horizon_ns=jobs.horizon_ns,
+            frames_checked=jobs.frames,
+        )
     imitation = imitate(planned, jobs)
     refused = imitation.missed is not None
     return Verdict(
@@ -107,6 +118,15 @@ def _exact(planned: AdmissionState, used: float) -> Verdict:
         if imitation.missed is None
         else _first_miss(planned, jobs, imitation.missed, imitation.finish[imitation.missed]),
     )
+
+
+def _in_sight(planned: AdmissionState, jobs: PseudoJobs) -> bool:
+    """Whether the window of every stream's next frame ends within the horizon."""
+    if jobs.complete:
+        return True
+    reach_ns = planned.now_ns + jobs.horizon_ns
+    width_ns = {window.category: window.window_ns for window in planned.windows}
+    return all(stream.next_ns + width_ns[stream.category] <= reach_ns for stream in planned.streams)
 
 
 def _worst_latency_ns(planned: AdmissionState, jobs: PseudoJobs, finish: list[int]) -> int | None:

@@ -11,6 +11,12 @@ MIN_SAMPLES = 100
 _UNSTABLE_MARGIN = 1.1
 #: Over eleven days: a larger figure is a unit mistaken, and must not overflow what is summed from it.
 _MAX_MS = 1e9
+#: The table of a category has a place for every batch size; no accelerator runs more in one batch of pictures.
+_MAX_BATCH = 1_024
+#: Counts and bytes: larger ones are no measurement.
+_MAX_COUNT = 2**50
+#: As for a registration.
+_MAX_AXES, _MAX_AXIS = 8, 65_536
 
 
 class ProfileError(ValueError):
@@ -65,7 +71,7 @@ def read_entry(index: int, item: object) -> ProfileEntry:
         version=read.text("version"),
         shape=read.shape("shape"),
         dtype=read.text("dtype"),
-        batch=read.integer("batch"),
+        batch=read.integer("batch", _MAX_BATCH),
         count=read.integer("count"),
         p50_ms=read.number("p50_ms"),
         p99_ms=read.number("p99_ms"),
@@ -106,10 +112,10 @@ class _Reader:
             raise self._fail(name, "a non-empty string")
         return value
 
-    def integer(self, name: str) -> int:
+    def integer(self, name: str, most: int = _MAX_COUNT) -> int:
         value = self.item.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self._fail(name, "an integer of at least 1")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise self._fail(name, f"an integer from 1 to {most}")
         return value
 
     def number(self, name: str) -> float:
@@ -122,8 +128,10 @@ class _Reader:
         value = self.item.get(name)
         if (
             not isinstance(value, list)
-            or not value
-            or not all(isinstance(axis, int) and not isinstance(axis, bool) and axis > 0 for axis in value)
+            or not 1 <= len(value) <= _MAX_AXES
+            or not all(
+                isinstance(axis, int) and not isinstance(axis, bool) and 1 <= axis <= _MAX_AXIS for axis in value
+            )
         ):
-            raise self._fail(name, "a list of positive integers")
+            raise self._fail(name, f"a list of 1 to {_MAX_AXES} integers from 1 to {_MAX_AXIS}")
         return tuple(value)

@@ -19,6 +19,8 @@ class Reason(StrEnum):
     UTILIZATION = "utilization"
     #: Phase 2: a job of some admitted stream, or of this one, would miss.
     DEADLINE_MISS = "deadline_miss"
+    #: Phase 2: the first window of some stream lies beyond the frames that are looked at, so nothing can be said.
+    BEYOND_HORIZON = "beyond_horizon"
 
 
 @dataclass(frozen=True, slots=True)

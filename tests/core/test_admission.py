@@ -201,10 +201,18 @@ class TestHorizon:
         assert verdict.admitted
         assert verdict.frames_checked == 10
 
-    def test_no_frame_of_the_candidate_in_sight(self):
-        (verdict,) = drive(max_horizon_frames=1).register(0, a=make_spec(100, 60))
-        assert verdict.admitted
-        assert verdict.worst_latency_ns in (None, 40 * MS)
+    def test_a_stream_whose_first_window_is_out_of_sight_is_refused(self):
+        # A day's deadline makes a window of half a day; the frames that are looked at do not reach its end.
+        (verdict,) = drive(max_horizon_frames=1_000).register(0, a=make_spec(11, 86_400_000))
+        assert (verdict.admitted, verdict.phase, verdict.reason) == (False, 2, Reason.BEYOND_HORIZON)
+        assert verdict.frames_checked < 1_000
+
+    def test_frames_of_others_do_not_hide_a_conflict_behind_the_limit(self):
+        # Four equal streams that start together, long after the last frame that is looked at.
+        gate = drive(max_horizon_frames=200)
+        gate.register(0, filler=make_spec(100, 400, frames=10_000))
+        late = {name: make_spec(1_000, 9, frames=10, start_in=100_000, model="quick") for name in "abcd"}
+        assert {verdict.reason for verdict in gate.register(0, **late)} == {Reason.BEYOND_HORIZON}
 
 
 def test_job_deadlines_of_the_paper_are_planned_too():
