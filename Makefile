@@ -22,10 +22,12 @@ $(VENV)/.created:
 
 # The demo needs neither TensorFlow nor Keras, so its set-up is light.
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (about 1 GB, a minute) ..."
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[embedded]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "installing into $(VENV) with TensorFlow, Keras and the tools (about 2.5 GB, two minutes) ..."
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[embedded,graphdef,dev]'
 	@touch $@ $(VENV)/.demo
 

@@ -57,7 +57,7 @@ def _counter_offer(offer: core.CounterOffer) -> CounterOffer:
         return CounterOffer(field="shape", value=offer.value)
     value_ms = offer.value / NS_PER_MS
     if offer.field == "period_ns":
-        return CounterOffer(field="period_ms", value=value_ms, fps=NS_PER_S / offer.value)
+        return CounterOffer(field="period_ms", value=value_ms, fps=round(NS_PER_S / offer.value, 6))
     return CounterOffer(field="deadline_ms", value=value_ms)
 
 
@@ -89,8 +89,15 @@ def _explain(found: Evidence, spec: StreamSpec) -> str:
     if found.first_miss is None:
         return f"With this stream the device would be asked for {100 * found.utilization:.0f} % of its time."
     miss = found.first_miss
-    others = [name or stream_id for stream_id, name in zip(miss.streams, miss.names, strict=True)]
-    return (
+    others = [name or _called(stream_id) for stream_id, name in zip(miss.streams, miss.names, strict=True)]
+    said = (
         f"With this stream, a batch of {miss.frames} of {', '.join(others)} would end {miss.late_ms:.1f} ms"
         f" after its deadline, {miss.deadline_ms:.0f} ms from now."
     )
+    if list(miss.streams) == [THIS_STREAM] and 2 * (miss.finish_ms - miss.release_ms) > spec.deadline_ns / NS_PER_MS:
+        said += " A frame may wait half its deadline for its window to end; its job has to be done in the other half."
+    return said
+
+
+def _called(stream_id: str) -> str:
+    return "this stream" if stream_id == THIS_STREAM else stream_id

@@ -1,6 +1,6 @@
 """Execution times of batches, as measured: the one table that every plan rests on.
 
-A profile is plain data (``DESIGN.md`` section 10 has the file's layout). Reading and writing files is the
+A profile is plain data (``docs/guide.md`` has the file's layout). Reading and writing files is the
 business of ``gateway.runtime``.
 """
 

@@ -1,4 +1,4 @@
-"""One measured line of a profile, and how it is read from the file's JSON (``DESIGN.md`` section 10)."""
+"""One measured line of a profile, and how it is read from the file's JSON (layout: ``docs/guide.md``)."""
 
 from __future__ import annotations
 

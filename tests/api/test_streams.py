@@ -100,6 +100,12 @@ def test_too_much_of_the_device_is_refused_in_phase_1(served):
     assert document["evidence"]["first_miss"] is None
 
 
+def test_a_deadline_below_twice_one_frame_is_explained(served):
+    document = problem(served.register(name="", deadline_ms=11, period_ms=1_000, start_in_ms=1), 409, "not_schedulable")
+    assert "a batch of 1 of this stream would end" in document["detail"]
+    assert "half its deadline" in document["detail"]
+
+
 def test_a_deadline_below_one_frame_is_infeasible(served):
     document = problem(served.register(deadline_ms=5), 422, "deadline_infeasible")
     assert document["evidence"]["phase"] == 0
