@@ -92,6 +92,30 @@ class BodyTooLarge(FramegateError):
     title = "The body is too large"
 
 
+class UploadTimeout(FramegateError):
+    """The body was not complete within `limits.upload_timeout_ms`."""
+
+    code = "upload_timeout"
+    status = 408
+    title = "The body did not come in time"
+
+
+class UploadsFull(FramegateError):
+    """Bodies that are being read hold `limits.inflight_body_bytes`. Sent with ``Retry-After``."""
+
+    code = "uploads_full"
+    status = 503
+    title = "Too many bodies are being read"
+
+
+class HeadTooLarge(FramegateError):
+    """The request line and the headers are over the server's limit. Member: `limit_bytes`."""
+
+    code = "head_too_large"
+    status = 431
+    title = "The headers are too large"
+
+
 class UnsupportedMediaType(FramegateError):
     """The body is not of a type that this call reads."""
 
@@ -254,6 +278,22 @@ class TritonUnavailable(FramegateError):
     code = "triton_unavailable"
     status = 503
     title = "Triton cannot be reached"
+
+
+class NothingServed(FramegateError):
+    """Triton is there, but no profiled model can be used: no stream can be registered."""
+
+    code = "nothing_served"
+    status = 503
+    title = "No profiled model can be served"
+
+
+class EngineFailed(FramegateError):
+    """A fault of the gateway came out of its engine, whose state cannot be trusted any more. Only a restart helps."""
+
+    code = "engine_failed"
+    status = 503
+    title = "The engine has failed"
 
 
 class Stopping(FramegateError):

@@ -14,18 +14,22 @@ process starts and hand it on. Units are in the names: ``_ms`` and ``_s`` are ti
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 if TYPE_CHECKING:
     from gateway.core.config import EngineConfig
 
 MIB = 1 << 20
+MAX_PORT = 65_535
 NS_PER_MS = 1_000_000
+#: host:port; a name, an IPv4 address or an IPv6 address in brackets.
+_ADDRESS = re.compile(r"(?:[\w.-]+|\[[\w:.%]+\]):(\d{1,10})", re.ASCII)
 
 
 class SharedMemory(StrEnum):
@@ -91,6 +95,16 @@ class TritonSettings(Group):
         description="Largest gRPC message, both ways, when tensors travel inside it.",
     )
 
+    @field_validator("url")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        found = _ADDRESS.fullmatch(value)
+        if found is None:
+            raise ValueError(f"{value!r} is not host:port, as in 127.0.0.1:8001; there is no scheme and no path")
+        if not 0 < int(found[1]) <= MAX_PORT:
+            raise ValueError(f"{found[1]} is not a TCP port from 1 to {MAX_PORT}")
+        return value
+
 
 class EmbeddedSettings(Group):
     """The tritonserver that ``framegate serve --embedded`` starts."""
@@ -136,13 +150,45 @@ class LimitsSettings(Group):
 
     max_body_bytes: int = Field(64 * MIB, ge=1024, le=1 << 32, description="Largest body of a frames call.")
     max_json_bytes: int = Field(64 * 1024, ge=1024, le=16 * MIB, description="Largest body of every other call.")
+    inflight_body_bytes: int = Field(
+        256 * MIB,
+        ge=1024,
+        le=1 << 40,
+        description="All bodies that are being read at one time; at least one of the largest must fit.",
+    )
+    upload_timeout_ms: float = Field(
+        30_000.0,
+        ge=10,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="From a call's headers to the end of its body; as long for the headers themselves.",
+    )
+    send_timeout_ms: float = Field(
+        30_000.0,
+        ge=10,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="A client that takes nothing of its answer for so long is cut off.",
+    )
     max_streams: int = Field(1_000, ge=1, le=100_000, description="Streams admitted at one time.")
     max_frames_per_post: int = Field(1_024, ge=1, le=65_536, description="Frames in one body.")
     results_kept: int = Field(256, ge=1, le=65_536, description="Ended frames kept per stream for the long poll.")
+    results_kept_bytes: int = Field(
+        64 * MIB,
+        ge=0,
+        le=1 << 40,
+        description="Outputs of the frames that are kept, over all streams; the oldest go first.",
+    )
     closed_streams_kept: int = Field(256, ge=0, le=65_536, description="Ended streams that can still be looked at.")
     long_poll_max_ms: float = Field(
         30_000.0, ge=0, le=600_000, allow_inf_nan=False, description="Longest wait of `GET .../results`."
     )
+
+    @model_validator(mode="after")
+    def _largest_body_fits(self) -> Self:
+        if self.inflight_body_bytes < max(self.max_body_bytes, self.max_json_bytes):
+            raise ValueError("inflight_body_bytes must not be below max_body_bytes and max_json_bytes")
+        return self
 
 
 class TelemetrySettings(Group):

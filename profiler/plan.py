@@ -23,7 +23,8 @@ class Plan:
         shapes: Sizes for the free axes of a model's input, or its whole shape; empty for models without free axes.
         batches: Batch sizes.
         samples: Per point.
-        connect_limit_s: How long to wait for Triton and for the models to load.
+        connect_limit_s: How long to wait for Triton to answer.
+        load_limit_s: How long to wait, from then on, for the models to load.
         server_pid: Of a tritonserver on this machine that is ours: its models are also unloaded and loaded once
             each, and their memory is measured. None: only execution times.
     """
@@ -31,8 +32,9 @@ class Plan:
     models: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     batches: tuple[int, ...]
-    samples: int = 50
-    connect_limit_s: float = 180.0
+    samples: int = 200
+    connect_limit_s: float = 15.0
+    load_limit_s: float = 180.0
     server_pid: int | None = None
 
 

@@ -3,7 +3,7 @@
 For each model, shape and batch size: frames are placed in the arena, a job is started, and the time until its
 end is reported is one sample. Executor, arena, shared memory (or messages) and connection are those of the
 gateway, so what is measured is what the engine will see between `StartJob` and `JobFinished`. One job at a
-time, back to back, after warm-up that is not counted. The engine itself is not involved.
+time, some after a pause (see `profiler.pauses`), after warm-up that is not counted. The engine itself is not involved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from gateway.core.events import Event, JobFailed, JobFinished
@@ -22,6 +22,7 @@ from gateway.runtime.parts import Parts
 from gateway.settings import Settings
 from gateway.triton.types import BackendError, ModelMetadata
 from profiler.memory import family_pss_bytes
+from profiler.pauses import Pauses
 from profiler.plan import Failure, Plan, Progress, Report, fill, noise_frame
 from profiler.samples import entry
 
@@ -47,7 +48,7 @@ async def measure(
     """
     settings = settings.model_copy(update={"models": list(plan.models)})
     parts = Parts(settings, Profile())
-    bench = _Bench(parts, plan, on_progress)
+    bench = _Bench(parts, plan, settings.triton.url, on_progress)
     parts.executor.connect(bench.on_event, parts.supervisor.trouble)
     parts.supervisor.start(bench.on_event)
     try:
@@ -73,10 +74,11 @@ async def measure(
 class _Bench:
     """Runs single jobs through the executor."""
 
-    def __init__(self, parts: Parts, plan: Plan, on_progress: Progress) -> None:
+    def __init__(self, parts: Parts, plan: Plan, url: str, on_progress: Progress) -> None:
         self.failures: list[Failure] = []
         self._parts = parts
         self._plan = plan
+        self._url = url
         self._on_progress = on_progress
         self._jobs = 0
         self._ended: asyncio.Future[Event] | None = None
@@ -87,13 +89,25 @@ class _Bench:
             self._ended.set_result(event)
 
     async def connect(self) -> None:
-        """Wait until Triton is up and the models are loaded."""
-        supervisor = self._parts.supervisor
-        deadline = time.monotonic() + self._plan.connect_limit_s
-        while not supervisor.up:
-            if time.monotonic() > deadline:
-                raise TritonUnavailable(f"Triton did not come up: {supervisor.reason}")
-            await asyncio.sleep(_POLL_S)
+        """Wait until Triton is up and the models are loaded.
+
+        Raises:
+            TritonUnavailable: It did not answer in time, or did not load the models in time.
+        """
+        supervisor, plan = self._parts.supervisor, self._plan
+        self._on_progress(f"waiting for Triton at {self._url}", 0)
+        if not await _in_time(lambda: supervisor.up or supervisor.server is not None, plan.connect_limit_s):
+            raise TritonUnavailable(
+                f"Triton did not come up at {self._url} within {plan.connect_limit_s:g} s: {supervisor.reason}. "
+                "Name it with --triton, or start one with --embedded."
+            )
+        if supervisor.up:
+            return
+        self._on_progress(f"loading {', '.join(plan.models)}", 0)
+        if not await _in_time(lambda: supervisor.up, plan.load_limit_s):
+            raise TritonUnavailable(
+                f"Triton did not load the models within {plan.load_limit_s:g} s: {supervisor.reason}"
+            )
 
     # ------------------------------------------------------------ execution times
 
@@ -127,7 +141,7 @@ class _Bench:
             return [tensor.shape]
         if not self._plan.shapes:
             raise FramegateError(
-                f"Input {tensor.name} of {metadata.name} has free axes {list(tensor.shape)}: give shapes."
+                f"Input {tensor.name} of {metadata.name} has free axes {list(tensor.shape)}: give --shape HxW."
             )
         return [fill(tensor, shape) for shape in self._plan.shapes]
 
@@ -145,7 +159,10 @@ class _Bench:
         started = time.monotonic()
         for _ in range(_WARM_UP):
             await self._sample(category, batch, frame)
+        pauses = Pauses()
         while len(samples) < self._plan.samples:
+            if pause_s := pauses.next_s(samples[-1] / 1e3 if samples else 0.0):
+                await asyncio.sleep(pause_s)
             samples.append(await self._sample(category, batch, frame))
             self._on_progress("", 1)
             if time.monotonic() - started > _POINT_LIMIT_S:
@@ -200,7 +217,7 @@ class _Bench:
         unloaded_ns = time.monotonic_ns()
         before = await asyncio.to_thread(family_pss_bytes, pid)
         load_ns = time.monotonic_ns()
-        await client.load(model, self._plan.connect_limit_s)
+        await client.load(model, self._plan.load_limit_s)
         loaded_ns = time.monotonic_ns()
         self._parts.catalogue.serve(await client.metadata(model, largest.version))
         category = Category(model, largest.version, largest.shape, largest.dtype)
@@ -213,3 +230,13 @@ class _Bench:
             unload_ms=round((unloaded_ns - start_ns) / NS_PER_MS, 1),
             bytes=max(1, after - before),
         )
+
+
+async def _in_time(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Wait until `condition` holds; return False when time is up before."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True

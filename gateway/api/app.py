@@ -63,7 +63,7 @@ def create_app(gateway: Gateway, settings: Settings, metrics: Metrics | None = N
     openapi.install(app)
     problems.register(app)
     # The last one added is the outermost.
-    app.add_middleware(BodyLimit, limit_bytes=settings.limits.max_json_bytes)
+    app.add_middleware(BodyLimit, uploads=state.uploads, limit_bytes=settings.limits.max_json_bytes)
     app.add_middleware(frames.PostFrames, state=state)
     app.add_middleware(LastHandler)
     app.add_middleware(CountAnswers, metrics=state.metrics)

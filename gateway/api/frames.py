@@ -15,12 +15,13 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Query, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.api.limits import check_announced, read_body, refuse_body
+from gateway.api.limits import UNREAD, refuse
 from gateway.api.problems import describe, problem_response
-from gateway.api.results import dump, error_of, frame_result
+from gateway.api.results import PagedAnswer, dump, error_of, frame_result, is_large
 from gateway.api.schemas import ResultsPage, ResultsQuery
 from gateway.api.state import ApiState, State, while_wanted
 from gateway.api.streams import find_stream
+from gateway.api.uploads import check_announced
 from gateway.errors import (
     BodyTooLarge,
     FramegateError,
@@ -29,6 +30,8 @@ from gateway.errors import (
     StreamClosed,
     StreamFinished,
     StreamNotFound,
+    UploadsFull,
+    UploadTimeout,
     ValidationFailed,
 )
 from gateway.runtime.results import FrameTicket, StreamRecord
@@ -55,6 +58,7 @@ class PostFrames:
         self._app = app
         self._state = state
         self._gateway = state.gateway
+        self._limit_bytes = state.settings.limits.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the call, if it is ours."""
@@ -68,9 +72,9 @@ class PostFrames:
                 raise MethodNotAllowed(f"{scope['method']} is not allowed here; POST is.")
             await self._post(found[1], scope, receive, send)
         except MethodNotAllowed as error:
-            await problem_response(error, {"Allow": "POST", "Connection": "close"})(scope, receive, send)
-        except BodyTooLarge as error:
-            await refuse_body(error, receive, send)
+            await refuse(error, self._limit_bytes, receive, send, {"Allow": "POST"})
+        except UNREAD as error:
+            await refuse(error, self._limit_bytes, receive, send)
         except FramegateError as error:
             await problem_response(error)(scope, receive, send)
 
@@ -94,18 +98,21 @@ class PostFrames:
             results = [ticket.result.result() for ticket in tickets]
             if (failure := error_of(results)) is not None:
                 raise failure
-            await _answer(send, 200, {"results": [frame_result(result) for result in results]})
+            if is_large(results) and scope["http_version"] != "1.0":  # which knows no answer of unknown length
+                await PagedAnswer(results, {})(scope, receive, send)
+            else:
+                await _answer(send, 200, {"results": [frame_result(result) for result in results]})
 
     async def _read(self, stream_id: str, scope: Scope, receive: Receive) -> bytes | None:
         """Return the body; what can be refused without it is refused before it is read."""
         self._state.check_not_stopping()
         record = find_stream(self._state, stream_id)
-        limits = self._state.settings.limits
-        limit_bytes = min(limits.max_body_bytes, limits.max_frames_per_post * record.frame_bytes)
+        max_frames = self._state.settings.limits.max_frames_per_post
+        limit_bytes = min(self._limit_bytes, max_frames * record.frame_bytes)
         announced = check_announced(scope, limit_bytes)
         if announced is not None:
             _check_size(announced, record)
-        return await read_body(scope, receive, limit_bytes)
+        return await self._state.uploads.read(scope, receive, limit_bytes)
 
     async def _until_ended(self, tickets: Sequence[FrameTicket], receive: Receive) -> bool:
         """Wait for all results; False if the client went away first, and its frames are cancelled."""
@@ -170,13 +177,24 @@ async def get_results(
     timeout_ms = min(query.timeout_ms, state.settings.limits.long_poll_max_ms)
     work = state.gateway.results(stream_id, query.after, timeout_ms)
     results = await while_wanted(work, request.receive, state.draining) or []
-    page = {
-        "results": [frame_result(result) for result in results],
+    rest = {
         "next_after": max((result.seq for result in results), default=query.after),
         "state": find_stream(state, stream_id).state,
     }
+    if is_large(results) and request.scope["http_version"] != "1.0":
+        return PagedAnswer(results, rest)
+    page = {"results": [frame_result(result) for result in results], **rest}
     return Response(dump(page), media_type="application/json")
 
 
 #: What `PostFrames` raises, for the OpenAPI document.
-ERRORS = (FrameSizeMismatch, BodyTooLarge, StreamNotFound, StreamClosed, StreamFinished, ValidationFailed)
+ERRORS = (
+    FrameSizeMismatch,
+    BodyTooLarge,
+    UploadTimeout,
+    UploadsFull,
+    StreamNotFound,
+    StreamClosed,
+    StreamFinished,
+    ValidationFailed,
+)

@@ -9,27 +9,29 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.api.problems import describe, problem_response
 from gateway.api.state import State
-from gateway.errors import Stopping, TritonUnavailable
+from gateway.errors import EngineFailed, NothingServed, Stopping, TritonUnavailable
 
 router = APIRouter(tags=["health"])
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
-@router.get("/v2/health/live")
-async def live() -> dict[str, bool]:
-    """Is the process alive? It says nothing of Triton or of models, so that neither gets the gateway restarted."""
+@router.head("/v2/health/live", include_in_schema=False)
+@router.get("/v2/health/live", responses=describe(EngineFailed))
+async def live(state: State) -> dict[str, bool]:
+    """Is the process of use? It says nothing of Triton or of models, so that neither gets the gateway restarted."""
+    if state.gateway.broken:
+        raise EngineFailed("A fault of the gateway, which its log shows. Only a restart helps.")
     return {"live": True}
 
 
-@router.get("/v2/health/ready", responses=describe(TritonUnavailable, Stopping))
+@router.head("/v2/health/ready", include_in_schema=False)
+@router.get("/v2/health/ready", responses=describe(TritonUnavailable, NothingServed, EngineFailed, Stopping))
 async def ready(state: State) -> Response:
     """Can frames be taken? It does not follow Triton's own flag, which goes off while a model loads."""
     state.check_not_stopping()
-    if not state.gateway.ready:
-        return problem_response(
-            TritonUnavailable("Frames cannot be served yet; the gateway keeps trying.", retry_after_s=1)
-        )
+    if (error := state.gateway.unready()) is not None:
+        return problem_response(error)
     return Response(b'{"ready":true}', media_type="application/json")
 
 

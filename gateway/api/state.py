@@ -10,12 +10,14 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 from starlette.types import Receive
 
+from gateway.api.uploads import Uploads
 from gateway.errors import Stopping
 from gateway.runtime.gateway import Gateway
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
 
 T = TypeVar("T")
+MS_PER_S = 1_000
 
 
 @dataclass
@@ -23,16 +25,27 @@ class ApiState:
     """One per application; routes get it as `State`.
 
     Attributes:
-        draining: Set once the server is going down: long polls answer with what there is, and nothing
-            new is taken.
+        uploads: The bodies that are being read.
+        draining: Set once the server is going down, by `drain`.
     """
 
     gateway: Gateway
     settings: Settings
     metrics: Metrics
+    uploads: Uploads = field(init=False)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     _started: bool = False
     _stop: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        limits = self.settings.limits
+        self.uploads = Uploads(limits.inflight_body_bytes, limits.upload_timeout_ms / MS_PER_S)
+        self.metrics.watch_uploads(lambda: self.uploads.held_bytes)
+
+    def drain(self) -> None:
+        """Take nothing new, answer long polls with what there is, and give up bodies that are not complete."""
+        self.draining.set()
+        self.uploads.give_up()
 
     async def start_gateway(self) -> None:
         """Start the gateway, if nobody has. Raises what `Gateway.start` raises."""
@@ -42,7 +55,7 @@ class ApiState:
 
     async def stop_gateway(self) -> None:
         """Stop the gateway once, whoever asks first, and return when that is done."""
-        self.draining.set()
+        self.drain()
         if self._stop is None:
             self._stop = asyncio.create_task(self.gateway.stop())
         await asyncio.shield(self._stop)

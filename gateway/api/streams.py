@@ -29,6 +29,8 @@ from gateway.errors import (
     TritonUnavailable,
     UnknownModel,
     UnsupportedMediaType,
+    UploadsFull,
+    UploadTimeout,
     ValidationFailed,
 )
 from gateway.runtime.results import StreamRecord
@@ -39,7 +41,7 @@ router = APIRouter(prefix="/v1", tags=["streams"])
 STREAM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _REFUSALS = (UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, BodyTooLarge)
-_MALFORMED = (UnsupportedMediaType, ValidationFailed, TritonUnavailable, Stopping)
+_MALFORMED = (UnsupportedMediaType, ValidationFailed, UploadTimeout, UploadsFull, TritonUnavailable, Stopping)
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -69,6 +71,15 @@ async def stream_request(request: Request, state: State) -> StreamRequest:
             f"shape: one frame has {wanted.frame_bytes} bytes; no body may have more than {limit_bytes}.", errors=[]
         )
     return wanted
+
+
+async def registration_request(request: Request, state: State) -> StreamRequest:
+    """Parse the body of a registration, and count what is refused. Raises as `stream_request`."""
+    try:
+        return await stream_request(request, state)
+    except FramegateError as error:
+        state.metrics.registrations.labels(error.code).inc()
+        raise
 
 
 Wanted = Annotated[StreamRequest, Depends(stream_request)]
@@ -126,10 +137,12 @@ def _names(state: ApiState) -> Names:
     ),
     openapi_extra=_BODY,
 )
-async def register_stream(wanted: Wanted, state: State, response: Response) -> StreamAdmitted:
+async def register_stream(
+    wanted: Annotated[StreamRequest, Depends(registration_request)], state: State, response: Response
+) -> StreamAdmitted:
     """Register a camera. It is admitted only if every frame of every stream can still be answered in time."""
-    state.check_not_stopping()
     try:
+        state.check_not_stopping()
         names = _names(state)
         registration = await state.gateway.register(wanted.spec())
         found = evidence(registration.verdict, registration.spec, names)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from gateway.client.camera import Camera
 from gateway.client.client import DEFAULT_URL, FramegateClient
+from gateway.client.comeback import GONE_CODES, register_again
 from gateway.client.pacing import NS_PER_S
-from gateway.client.problems import GatewayUnreachable, ProblemError
+from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
 from gateway.client.reader import ReaderFeed
+from gateway.client.screen import short_source, watch
 from gateway.client.types import CounterOffer, Evidence, StreamHandle
 from gateway.client.video import SourceError, VideoSource
 
 #: How long a source may take to its first frame: an RTSP camera waits for a key frame.
 FIRST_FRAME_S = 20.0
-#: Between two plain lines when the output is no terminal.
-PLAIN_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -44,25 +43,38 @@ class AgentOptions:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-def explain_refusal(evidence: Evidence, offers: tuple[CounterOffer, ...]) -> list[str]:
-    """Return the lines that tell a person why a stream does not fit and what would."""
+def explain_refusal(
+    evidence: Evidence, offers: tuple[CounterOffer, ...], describe: Callable[[CounterOffer], str] = str
+) -> list[str]:
+    """Return the lines that tell a person why a stream does not fit and what would; `describe` words an offer."""
     lines = [f"reason {evidence.reason}; utilisation with this stream {evidence.utilization:.2f}"]
     if evidence.test:
         seen = f", looked {evidence.horizon_ms:.0f} ms ahead at {evidence.frames_checked} frames"
-        lines[0] += f"; {evidence.test} test, phase {evidence.phase}{seen if evidence.frames_checked else ''}"
+        lines.append(f"{evidence.test} test, phase {evidence.phase}{seen if evidence.frames_checked else ''}")
     if (miss := evidence.first_miss) is not None:
         shape = "x".join(map(str, miss.shape))
-        lines.append(
-            f"first miss: {miss.frames} frame(s) of {miss.model} {shape}, released at {miss.release_ms:.1f} ms, "
-            f"due {miss.deadline_ms:.1f} ms, would end {miss.finish_ms:.1f} ms: {miss.late_ms:.1f} ms late "
-            f"(of {', '.join(name or stream for name, stream in zip(miss.names, miss.streams, strict=True))})"
-        )
-    lines += [f"would be admitted now: {offer}" for offer in offers]
-    return lines
+        names = ", ".join(name or stream for name, stream in zip(miss.names, miss.streams, strict=True))
+        lines += [
+            f"first miss: {miss.frames} frame(s) of {miss.model} {shape}, released at {miss.release_ms:.1f} ms,",
+            f"  due {miss.deadline_ms:.1f} ms, would end {miss.finish_ms:.1f} ms: "
+            f"{miss.late_ms:.1f} ms late (of {names})",
+        ]
+    return lines + [f"would have been admitted at that moment: {describe(offer)}" for offer in offers]
+
+
+def flag_of(offer: CounterOffer) -> str:
+    """Return the option of ``framegate stream`` that takes up `offer`, rounded to the safe side."""
+    if isinstance(offer.value, tuple):
+        return f"--shape {offer.value[0]}x{offer.value[1]}"
+    if offer.field == "period_ms":
+        return f"--fps {math.floor(1e6 / offer.value) / 1e3:g}"
+    return f"--deadline-ms {math.ceil(10 * offer.value) / 10:g}"
 
 
 async def run_agent(options: AgentOptions, console: Console) -> dict[str, Any]:
     """Register, send, and close the stream again; return the summary.
+
+    The summary's ``error`` says in one line what went wrong while frames were sent; None when nothing did.
 
     Raises:
         SourceError: The video cannot be read.
@@ -75,91 +87,123 @@ async def run_agent(options: AgentOptions, console: Console) -> dict[str, Any]:
     try:
         if not await asyncio.to_thread(feed.wait_first, FIRST_FRAME_S):
             raise SourceError(f"{options.source} gave no frame within {FIRST_FRAME_S:.0f} s")
-        async with FramegateClient(options.url) as client, _registered(client, options, (height, width)) as stream:
-            console.print(f"stream {stream.stream_id} admitted: {options.model} {height}x{width} at {options.fps} fps")
-            camera = Camera(client, stream, feed)
-            stopped = await _send(camera, options, console)
-            return {
-                "stream_id": stream.stream_id,
-                "name": options.name,
-                "stopped_by": stopped,
-                **camera.stats.as_dict(),
-            }
+        async with FramegateClient(options.url) as client:
+            agent = _Agent(client, options, (height, width), console)
+            return await agent.run(feed)
     finally:
         feed.close()
 
 
-@contextlib.asynccontextmanager
-async def _registered(
-    client: FramegateClient, options: AgentOptions, shape: tuple[int, int]
-) -> AsyncIterator[StreamHandle]:
-    fields = {**options.fields, **({"frames": options.frames} if options.frames else {})}
-    if options.name:
-        fields["name"] = options.name
-    stream = await client.register(
-        options.model, (*shape, 3), deadline_ms=options.deadline_ms, fps=options.fps, **fields
-    )
-    try:
-        yield stream
-    finally:
-        # it may have ended by itself, and a gateway that is gone has no stream to close
-        with contextlib.suppress(ProblemError, GatewayUnreachable):
-            await client.close(stream)
+class _Agent:
+    """One run: a camera, and the streams that it has one after the other."""
 
+    def __init__(
+        self, client: FramegateClient, options: AgentOptions, shape: tuple[int, int], console: Console
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._shape = shape
+        self._console = console
+        self._ended_by: ProblemError | None = None
 
-async def _send(camera: Camera, options: AgentOptions, console: Console) -> str:
-    """Run the camera under a live table until it ends or is interrupted; return what stopped it."""
-    start_ns = time.monotonic_ns()
-    until_ns = None if options.duration_s is None else start_ns + round(options.duration_s * NS_PER_S)
-    watch = asyncio.create_task(_watch(camera, options, console))
-    stopped = "end"
-    try:
-        await camera.run(start_ns=start_ns, until_ns=until_ns, frames=options.frames)
-        await camera.drain()
-    except asyncio.CancelledError:
-        # Ctrl-C is the ordinary way to end a camera: take the answers that are under way and finish
-        stopped = "interrupt"
-        _uncancel()
-        await camera.drain(timeout_s=max(1.0, 2 * options.deadline_ms / 1e3))
-    finally:
-        watch.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watch
-    if camera.ended_by is not None:
-        stopped = camera.ended_by.code
-    return stopped
+    async def run(self, feed: ReaderFeed) -> dict[str, Any]:
+        """See `run_agent`."""
+        options = self._options
+        height, width = self._shape
+        try:
+            stream = await self._register(options.frames)
+        except GatewayUnreachable as error:
+            raise GatewayUnreachable(f"is `framegate serve` running at {options.url}? {error}") from error
+        self._say(f"stream {stream.stream_id} admitted: {options.model} {height}x{width} at {options.fps:g} fps")
+        camera = Camera(self._client, stream, feed)
+        try:
+            stopped = await self._send(camera)
+        finally:
+            # it may have ended by itself, and a gateway that is gone has no stream to close
+            with contextlib.suppress(ProblemError, GatewayUnreachable):
+                await self._client.close(camera.stream)
+        return {
+            "stream_id": camera.stream.stream_id,
+            "name": options.name,
+            "stopped_by": stopped,
+            **camera.stats.as_dict(),
+            "error": self._what_went_wrong(camera),
+        }
+
+    async def _register(self, frames: int | None) -> StreamHandle:
+        options = self._options
+        fields = {**options.fields, **({"frames": frames} if frames else {})}
+        if options.name:
+            fields["name"] = options.name
+        return await self._client.register(
+            options.model, (*self._shape, 3), deadline_ms=options.deadline_ms, fps=options.fps, **fields
+        )
+
+    async def _send(self, camera: Camera) -> str:
+        """Run the camera under live figures until it ends or is interrupted; return what stopped it."""
+        options = self._options
+        start_ns = time.monotonic_ns()
+        until_ns = None if options.duration_s is None else start_ns + round(options.duration_s * NS_PER_S)
+        headline = (
+            f"{short_source(options.source)} -> {options.model} at {options.fps:g} fps, "
+            f"deadline {options.deadline_ms:g} ms; p50, p99 in ms"
+        )
+        watching = asyncio.create_task(watch(camera, headline, self._console))
+        try:
+            while True:
+                await camera.run(start_ns=start_ns, until_ns=until_ns, frames=options.frames)
+                if camera.ended_by is None or not await self._come_back(camera, camera.ended_by, until_ns):
+                    break
+            await camera.drain()
+        except asyncio.CancelledError:
+            # Ctrl-C is the ordinary way to end a camera: take the answers that are under way and finish
+            _uncancel()
+            await camera.drain(timeout_s=max(1.0, 2 * options.deadline_ms / 1e3))
+            return "interrupt"
+        finally:
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
+        return self._ended_by.code if self._ended_by is not None else "end"
+
+    async def _come_back(self, camera: Camera, ended_by: ProblemError, until_ns: int | None) -> bool:
+        """Give the camera another stream in place of the one that ended, if that makes sense; else note why not."""
+        frames = self._options.frames
+        left = None if frames is None else frames - camera.stats.sent
+        stream = None
+        self._ended_by = ended_by
+        if ended_by.code in GONE_CODES and (left is None or left > 0):
+            self._say(f"the gateway has no such stream any more ({ended_by.code}); registering again")
+            try:
+                stream = await register_again(
+                    self._client, camera.stream, lambda: self._register(left), until_ns=until_ns, say=self._say
+                )
+            except ProblemError as error:
+                self._ended_by = error
+                if isinstance(error, NotSchedulable):
+                    for line in explain_refusal(error.evidence, error.counter_offers, flag_of):
+                        self._say(f"  {line}")
+        if stream is None:
+            return False
+        self._ended_by = None
+        self._say(f"registered again as stream {stream.stream_id}")
+        camera.resume(stream)
+        return True
+
+    def _what_went_wrong(self, camera: Camera) -> str | None:
+        found = []
+        if self._ended_by is not None:
+            found.append(f"stopped by {self._ended_by}")
+        if camera.stats.lost:
+            reason = camera.contact.last_error or "no answer came in time"
+            found.append(f"{camera.stats.lost} frames were lost; the last reason: {reason}")
+        return "; ".join(found) or None
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False)
 
 
 def _uncancel() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-
-
-async def _watch(camera: Camera, options: AgentOptions, console: Console) -> None:
-    """Show running figures: a table on a terminal, a line now and then elsewhere."""
-    if not console.is_terminal:
-        while True:
-            await asyncio.sleep(PLAIN_EVERY_S)
-            console.print(_line(camera))
-    with Live(_table(camera, options), console=console, refresh_per_second=4) as live:
-        try:
-            while True:
-                await asyncio.sleep(0.25)
-                live.update(_table(camera, options))
-        finally:
-            live.update(_table(camera, options), refresh=True)
-
-
-def _line(camera: Camera) -> str:
-    figures = camera.stats.as_dict()
-    return " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
-
-
-def _table(camera: Camera, options: AgentOptions) -> Table:
-    table = Table(title=f"{options.source} -> {options.model} at {options.fps} fps, deadline {options.deadline_ms} ms")
-    figures = {**camera.stats.as_dict(), "in_flight": camera.in_flight}
-    for name in figures:
-        table.add_column(name, justify="right")
-    table.add_row(*("-" if value is None else str(value) for value in figures.values()))
-    return table

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gateway import errors
 from gateway.client.client import FramegateClient
+from gateway.client.contact import Contact
 from gateway.client.pacing import NS_PER_S, Schedule
 from gateway.client.problems import GatewayUnreachable, ProblemError
 from gateway.client.reader import FrameFeed
@@ -53,7 +54,9 @@ class Camera:
         sleep: Waits a number of seconds on that clock; for tests.
 
     Attributes:
-        stats: Running figures.
+        stream: As it was admitted; another one after `resume`.
+        stats: Running figures, over all its streams.
+        contact: Whether the gateway answers.
         ended_by: The problem that ended the stream from the gateway's side, if one did.
     """
 
@@ -70,6 +73,7 @@ class Camera:
     ) -> None:
         self.stream = stream
         self.stats = Stats()
+        self.contact = Contact()
         self.ended_by: ProblemError | None = None
         self._client = client
         self._feed = feed
@@ -77,6 +81,7 @@ class Camera:
         self._on_frame = on_frame
         self._now_ns = now_ns
         self._sleep = sleep
+        self._schedule: Schedule | None = None
         self._in_flight: set[asyncio.Task[None]] = set()
 
     @property
@@ -87,9 +92,12 @@ class Camera:
     async def run(self, *, start_ns: int | None = None, until_ns: int | None = None, frames: int | None = None) -> None:
         """Send until the feed ends, `frames` are sent, a tick would lie at or after `until_ns`, or the stream is gone.
 
-        Cancel it to stop the camera; call `drain` after it in either case.
+        Cancel it to stop the camera; call `drain` after it in either case. After `resume`, run it again: the first
+        run's schedule goes on, and what lies between is skipped.
         """
-        schedule = Schedule(self._now_ns() if start_ns is None else start_ns, 1e3 / self.stream.period_ms)
+        if self._schedule is None:
+            self._schedule = Schedule(self._now_ns() if start_ns is None else start_ns, 1e3 / self.stream.period_ms)
+        schedule = self._schedule
         while self.ended_by is None and not self._feed.ended and (frames is None or self.stats.sent < frames):
             tick = schedule.upcoming(self._now_ns())
             if until_ns is not None and schedule.at_ns(tick) >= until_ns:
@@ -101,6 +109,10 @@ class Camera:
             schedule.use(tick)
             self.stats.skipped += schedule.skipped - before
             self._tick(tick)
+
+    def resume(self, stream: StreamHandle) -> None:
+        """Take `stream`, with the contract of the one that ended, in its place."""
+        self.stream, self.ended_by = stream, None
 
     async def drain(self, timeout_s: float = 10.0) -> None:
         """Wait for the frames in flight; those without an answer in time are lost."""
@@ -123,20 +135,23 @@ class Camera:
         task.add_done_callback(self._in_flight.discard)
 
     async def _send(self, tick: int, frame: VideoFrame, sent_ns: int) -> None:
-        answered = False
+        stream, answered = self.stream, False
         try:
-            [result] = await self._client.post_frames(self.stream, [frame.image])
+            [result] = await self._client.post_frames(stream, [frame.image])
             answered = True
         except ProblemError as error:
             answered = True
             self.stats.refused += 1
-            if error.code in ENDED_CODES:
+            self.contact.answered(sent_ns, str(error))
+            if error.code in ENDED_CODES and stream is self.stream:
                 self.ended_by = error
             return
-        except GatewayUnreachable:
+        except GatewayUnreachable as error:
+            self.contact.failed(sent_ns, str(error))
             return
         finally:
             self.stats.lost += 0 if answered else 1
+        self.contact.answered(sent_ns)
         self.stats.add(result)
         if self._on_frame is not None:
             self._on_frame(SentFrame(tick, frame, sent_ns, result))

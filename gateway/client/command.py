@@ -45,7 +45,12 @@ def stream(  # noqa: PLR0917 - each is an option of the command
 ) -> None:
     """Send a video as a camera: register, send at the true rate, show what became of the frames.
 
-    Exit code 3: the stream was refused; why, and what would be admitted, is printed. Ctrl-C ends it in order.
+    Each frame ends as met, missed (late), expired, cancelled or failed; or it was refused (the gateway did not accept
+    it), lost (no answer came) or skipped (not sent: no picture, too late, or too many in flight).
+
+    While the gateway is away frames are lost; after its restart the stream is registered again. Ctrl-C ends it in
+    order. Exit code 1: frames were lost, or a problem stopped it; 3: the stream was refused: why, and what would have
+    been admitted, is printed.
     """
     from rich.console import Console
 
@@ -69,15 +74,16 @@ def stream(  # noqa: PLR0917 - each is an option of the command
 def _run(options: AgentOptions, console: Console, *, as_json: bool) -> int:
     import asyncio
 
-    from gateway.client.agent import explain_refusal
+    from gateway.client.agent import explain_refusal, flag_of
     from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
+    from gateway.client.screen import summary_lines
     from gateway.client.video import SourceError
 
     try:
         summary = asyncio.run(_until_signalled(options, console))
     except NotSchedulable as refused:
         console.print(f"refused: {refused.detail}", style="bold red", markup=False)
-        for line in explain_refusal(refused.evidence, refused.counter_offers):
+        for line in explain_refusal(refused.evidence, refused.counter_offers, flag_of):
             console.print(f"  {line}", markup=False)
         _print_json({"refused": dict(refused.document)}, as_json=as_json)
         return EXIT_REFUSED
@@ -90,7 +96,11 @@ def _run(options: AgentOptions, console: Console, *, as_json: bool) -> int:
     if as_json:
         _print_json(summary, as_json=True)
     else:
-        console.print("  ".join(f"{key}={value}" for key, value in summary.items() if value is not None), markup=False)
+        for line in summary_lines(summary):
+            console.print(line, markup=False)
+    if summary["error"] is not None:
+        console.print(f"error: {summary['error']}", style="bold red", markup=False)
+        return 1
     return 0
 
 

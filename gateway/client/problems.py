@@ -44,7 +44,7 @@ class NotSchedulable(ProblemError):
 
     Attributes:
         evidence: What the admission test found.
-        counter_offers: Changes of one field that would be admitted now; may be empty.
+        counter_offers: Changes of one field that would have been admitted at that moment; may be empty.
     """
 
     def __init__(self, status: int, document: Mapping[str, Any], retry_after_s: float | None = None) -> None:

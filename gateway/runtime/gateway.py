@@ -20,11 +20,10 @@ from gateway.core.profile import Profile
 from gateway.core.types import Outcome, StreamSpec
 from gateway.core.view import EngineView
 from gateway.errors import (
+    EngineFailed,
     FramegateError,
-    FrameSizeMismatch,
+    NothingServed,
     Stopping,
-    StreamClosed,
-    StreamFinished,
     TooManyStreams,
     TritonUnavailable,
 )
@@ -92,7 +91,21 @@ class Gateway:
     @property
     def ready(self) -> bool:
         """Whether streams can be registered and frames served now."""
-        return self.triton_ready and not self._stopping and not self._parts.driver.broken
+        return self.unready() is None
+
+    def unready(self) -> FramegateError | None:
+        """Return why the gateway is not ready, as the error that answers a registration now; None when it is."""
+        try:
+            self._require_triton()
+        except FramegateError as error:
+            return error
+        reason = self._parts.why_nothing_is_served()
+        return NothingServed(reason, retry_after_s=_RETRY_AFTER_S) if reason else None
+
+    @property
+    def broken(self) -> bool:
+        """Whether the engine has failed: nothing but a restart of the process helps."""
+        return self._started is not None and self._started.driver.broken
 
     @property
     def triton_ready(self) -> bool:
@@ -121,7 +134,7 @@ class Gateway:
         """Admit a stream, or say why not. An empty `spec.version` means the newest that is served.
 
         Raises:
-            TritonUnavailable, Stopping, TooManyStreams: Nothing can be promised now.
+            TritonUnavailable, Stopping, EngineFailed, TooManyStreams: Nothing can be promised now.
             UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, NotProfiled, ArenaTooSmall,
             BodyTooLarge: The stream does not fit the model, or one batch of it the memory or the message.
         """
@@ -167,14 +180,15 @@ class Gateway:
         """Take one or more frames, back to back in `body`: all of them or none. `body` may be reused afterwards.
 
         Raises:
-            StreamNotFound, StreamClosed, StreamFinished, FrameSizeMismatch, ArenaFull, Stopping: Nothing was
-                taken; counted in `totals` by reason.
+            StreamNotFound, StreamClosed, StreamFinished, FrameSizeMismatch, ArenaFull, Stopping, EngineFailed:
+                Nothing was taken; counted in `totals` by reason.
         """
         parts, view = self._parts, memoryview(body).cast("B")
         record = parts.delivery.find(stream_id)
         count = max(1, len(view) // record.frame_bytes)
         try:
-            self._check_frames(record, len(view), count)
+            self._check_running()
+            record.check_frames(len(view), count)
             parts.arena.reserve(count, record.frame_bytes, record.max_batch)
         except FramegateError as error:
             self._refused[error.code] += count
@@ -236,6 +250,11 @@ class Gateway:
         )
 
     @property
+    def kept_output_bytes(self) -> int:
+        """Memory of the outputs that are kept for `results`."""
+        return self._parts.delivery.kept.bytes
+
+    @property
     def arena(self) -> Arena:
         """The frame arena, for its figures."""
         return self._parts.arena
@@ -248,40 +267,21 @@ class Gateway:
             raise Stopping("The gateway has not been started.")
         return self._started
 
-    def _require_triton(self) -> None:
+    def _check_running(self) -> None:
         if self._stopping:
             raise Stopping()
+        if self._parts.driver.broken:
+            raise EngineFailed("A fault of the gateway, which its log shows. It has to be restarted.")
+
+    def _require_triton(self) -> None:
+        self._check_running()
         if not self.triton_ready:
             raise TritonUnavailable(f"Triton is not ready: {self.triton_reason}", retry_after_s=_RETRY_AFTER_S)
 
     def _checked(self, spec: StreamSpec) -> StreamSpec:
         """Return `spec` with its version filled in, once it is sure that its frames could be carried."""
         self._require_triton()
-        spec = self._parts.catalogue.resolve(spec, self.profile)
-        category = spec.category()
-        batch = self.profile.max_batch(category) if self.profile.has(category) else 1
-        self._parts.executor.check_carries(category, batch)
-        return spec
-
-    def _check_frames(self, record: StreamRecord, size: int, count: int) -> None:
-        if self._stopping:
-            raise Stopping()
-        if size != count * record.frame_bytes:
-            raise FrameSizeMismatch(
-                f"A frame of this stream has {record.frame_bytes} bytes; the body has {size}, which is not a whole "
-                f"number of frames.",
-                expected_bytes=record.frame_bytes,
-                received_bytes=size,
-            )
-        frames = record.spec.frames
-        if record.state == "finished" or (frames is not None and record.accepted + count > frames):
-            raise StreamFinished(
-                f"The stream announced {frames} frames and has sent {record.accepted}.",
-                frames=frames,
-                accepted=record.accepted,
-            )
-        if record.state != "active":
-            raise StreamClosed("The stream is closed.", stream_id=record.stream_id)
+        return self._parts.fitted(spec)
 
     async def _with_offers(self, refused: Registration) -> Registration:
         state = self._engine.admission_state(self._clock.now_ns())

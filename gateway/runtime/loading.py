@@ -1,17 +1,18 @@
-"""Brings models into Triton and into use: loaded, known, warm."""
+"""Brings models into Triton and into use: loaded, known, warm. And once more, when one has broken."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 from gateway.core.profile import Profile
 from gateway.errors import ArenaTooSmall, BodyTooLarge, FramegateError
 from gateway.runtime.executor import TritonExecutor
-from gateway.runtime.models import Catalogue, profiled_pairs
+from gateway.runtime.models import MODEL_NAME, Catalogue, profiled_pairs
 from gateway.triton.client import TritonClient
-from gateway.triton.types import BackendError
+from gateway.triton.types import BackendError, ModelMetadata
 
 log = logging.getLogger(__name__)
 
@@ -19,10 +20,16 @@ log = logging.getLogger(__name__)
 _LOAD_TIMEOUT_S = 120.0
 #: Loads at one time: enough that one that hangs does not hold up the rest, few enough to spare memory.
 _PARALLEL_LOADS = 4
+#: Triton 2.51 never ends the unloading of a Python model whose process was killed, but loads it beside that. So no
+#: longer than this is waited for the old one's memory.
+_UNLOAD_WAIT_S = 3.0
+_POLL_S = 0.05
+#: States of the index in which a model still takes memory.
+_IN_MEMORY = frozenset({"ready", "loading", "unloading"})
 
 
 class ModelLoader:
-    """Used by the supervisor while the worker counts as lost, so that nothing else runs on the device."""
+    """Used by the supervisor: `load` while the worker counts as lost, `reload` beside other models' jobs."""
 
     def __init__(self, client: TritonClient, executor: TritonExecutor, catalogue: Catalogue, profile: Profile) -> None:
         self._client = client
@@ -39,7 +46,41 @@ class ModelLoader:
         await self._load(wanted)
         self._catalogue.look(await self._client.index())
         for model in wanted:
-            await self._take_in(model)
+            await self._take_in(model, _LOAD_TIMEOUT_S)
+
+    async def reload(self, model: str) -> bool:
+        """Unload a broken model, load it again and warm it; return whether it can be used. Failures are noted.
+
+        Raises:
+            BackendError: Triton went away meanwhile.
+        """
+        try:
+            await self._unload(model)
+            await self._client.load(model, _LOAD_TIMEOUT_S)
+            self._catalogue.look(await self._client.index())
+        except BackendError as error:
+            if error.unreachable:
+                raise
+            self._fail(model, f"Reloading it failed: {error.message}")
+            return False
+        await self._take_in(model, self._executor.timeout_s)
+        return any(name == model for name, _ in self._catalogue.serving)
+
+    async def _in_memory(self, model: str) -> bool:
+        return any(entry.name == model and entry.state in _IN_MEMORY for entry in await self._client.index())
+
+    async def _unload(self, model: str) -> None:
+        try:
+            await self._client.unload(model)
+        except BackendError as error:  # whether that matters is seen when it is loaded
+            if error.unreachable:
+                raise
+            log.warning("Triton does not unload model %s: %s", model, error.message)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_UNLOAD_WAIT_S):
+                while await self._in_memory(model):  # noqa: ASYNC110 - Triton has no event for it
+                    await asyncio.sleep(_POLL_S)
 
     async def _load(self, wanted: Sequence[str]) -> None:
         ready = {name for name, _ in self._catalogue.ready_versions()}
@@ -47,6 +88,9 @@ class ModelLoader:
 
         async def load(model: str) -> None:
             async with slots:
+                if MODEL_NAME.fullmatch(model) is None:
+                    self._fail(model, f"Its name is not of the form {MODEL_NAME.pattern}.")
+                    return
                 try:
                     await self._client.load(model, _LOAD_TIMEOUT_S)
                 except BackendError as error:
@@ -56,14 +100,15 @@ class ModelLoader:
 
         await asyncio.gather(*(load(model) for model in wanted if model not in ready))
 
-    async def _take_in(self, model: str) -> None:
-        """Learn the ready versions of a wanted model and warm them."""
+    async def _take_in(self, model: str, timeout_s: float) -> None:
+        """Learn the ready versions of a wanted model and warm them, each batch within `timeout_s`."""
         for name, version in sorted(self._catalogue.ready_versions()):
             if name != model:
                 continue
             try:
-                self._catalogue.serve(await self._client.metadata(name, version))
-                await self._warm(name, version)
+                metadata = await self._client.metadata(name, version)
+                await self._warm(metadata, timeout_s)
+                self._catalogue.serve(metadata)
             except BackendError as error:
                 if error.unreachable:
                     raise
@@ -71,13 +116,13 @@ class ModelLoader:
             except FramegateError as error:
                 self._fail(model, error.detail)
 
-    async def _warm(self, model: str, version: str) -> None:
+    async def _warm(self, model: ModelMetadata, timeout_s: float) -> None:
         """Run every batch that may be formed once: the first execution of a shape can take a hundred times as long."""
-        for dtype in {tensor.datatype for tensor in self._catalogue.served(model, version).inputs}:
-            for category, frames in profiled_pairs(self._profile, model, version, dtype):
+        for dtype in {tensor.datatype for tensor in model.inputs}:
+            for category, frames in profiled_pairs(self._profile, model.name, model.version, dtype):
                 try:
                     self._executor.check_carries(category, self._profile.max_batch(category))
-                    await self._executor.warm(category, frames)
+                    await self._executor.warm(category, frames, timeout_s, model)
                 except (ArenaTooSmall, BodyTooLarge):
                     continue  # no stream of this category can be registered: `Gateway.register` says why
                 except BackendError as error:

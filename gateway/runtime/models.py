@@ -7,6 +7,7 @@ odd name reaches Triton or a file system.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,6 +15,9 @@ from gateway.core.profile import Profile
 from gateway.core.types import Category, StreamSpec
 from gateway.errors import DtypeMismatch, ModelNotLoaded, NotProfiled, ShapeMismatch, UnknownModel
 from gateway.triton.types import ModelMetadata, ModelState, latest
+
+#: Triton's own names are freer. These cannot leave a directory; the API takes no others.
+MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 
 #: Bytes per element. BYTES is missing: its elements have no fixed size, so a frame has none.
 DTYPE_BYTES = {

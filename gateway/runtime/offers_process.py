@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 from typing import BinaryIO
-
-from gateway.core.admission import counter_offers
 
 #: Frames of admitted streams go first.
 _NICENESS = 5
@@ -18,6 +17,10 @@ _NICENESS = 5
 
 def main(source: BinaryIO, target: BinaryIO) -> None:
     """Answer until `source` ends, which it does when the gateway goes, however it goes."""
+    # A terminal sends Ctrl-C to the whole process group. First of all: the import takes longer than all before it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from gateway.core.admission import counter_offers
+
     os.nice(_NICENESS)
     while True:
         try:

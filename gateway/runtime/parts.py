@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from gateway.clock import Clock
 from gateway.core.engine import Engine
 from gateway.core.profile import Profile
+from gateway.core.types import StreamSpec
+from gateway.runtime import readiness
 from gateway.runtime.arena import Arena
 from gateway.runtime.delivery import Delivery
 from gateway.runtime.driver import Driver, Observer
@@ -73,6 +75,7 @@ class Parts:
         )
         self.offers = Offers()
         self._limits = settings.limits
+        self._profile = profile
 
     def start(self, engine: Engine, clock: Clock, observers: Sequence[Observer]) -> None:
         """Put the engine on top and begin to look for Triton."""
@@ -80,13 +83,23 @@ class Parts:
             self.arena,
             self.executor,
             results_kept=self._limits.results_kept,
+            results_kept_bytes=self._limits.results_kept_bytes,
             closed_streams_kept=self._limits.closed_streams_kept,
         )
         self.driver = Driver(engine, clock, self.executor, self.delivery, observers)
+        self.driver.on_broken = self.delivery.give_up
         self.delivery.connect(self.driver.post)
-        self.executor.connect(self.driver.post, self.supervisor.trouble)
+        self.executor.connect(self.driver.post, self.supervisor.trouble, self.supervisor.repairs.examine)
         self.supervisor.start(self.driver.post)
         self.offers.start()
+
+    def fitted(self, spec: StreamSpec) -> StreamSpec:
+        """Return `spec` with its version filled in. Raises as `gateway.runtime.readiness.fitted`."""
+        return readiness.fitted(spec, self.catalogue, self.executor, self._profile)
+
+    def why_nothing_is_served(self) -> str:
+        """Return why no stream could be registered now; empty if one could."""
+        return readiness.why_nothing_is_served(self.catalogue, self.executor, self._profile)
 
     async def close(self) -> None:
         """End in this order: nothing new is dispatched, calls end, Triton closes the region, the memory goes."""

@@ -8,18 +8,28 @@ import secrets
 from pathlib import Path
 
 from gateway.core.profile import Profile, ProfileError
+from gateway.runtime.models import MODEL_NAME
 
 
 def read_profile(path: Path) -> Profile:
     """Read a profile.
 
     Raises:
-        ProfileError: The file cannot be read, is not JSON, or is not a profile; names the file.
+        ProfileError: The file cannot be read, is not JSON in UTF-8, is not a profile, or names a model that could
+            lead out of Triton's repository; names the file.
     """
     try:
-        return Profile.from_dict(json.loads(path.read_bytes()))
+        profile = Profile.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        for name in dict.fromkeys([e.model for e in profile.entries] + [m.model for m in profile.models]):
+            if MODEL_NAME.fullmatch(name) is None:
+                raise ProfileError(f"a model is named {name[:200]!r}, which is not of the form {MODEL_NAME.pattern}")
+    except UnicodeDecodeError as error:
+        raise ProfileError(f"{path}: it is not text in UTF-8 ({error.reason} at byte {error.start})") from error
+    except RecursionError:
+        raise ProfileError(f"{path}: it is nested too deeply to be a profile") from None
     except (OSError, ValueError) as error:  # JSON and profile errors are ValueErrors
         raise ProfileError(f"{path}: {error}") from error
+    return profile
 
 
 def write_profile(path: Path, profile: Profile) -> None:

@@ -20,7 +20,9 @@ import fcntl
 import logging
 import mmap
 import os
+import re
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.errors import ArenaTooSmall
@@ -28,6 +30,8 @@ from gateway.errors import ArenaTooSmall
 log = logging.getLogger(__name__)
 
 PREFIX = "framegate-"
+#: Process id and random bits; other programs' names may begin like ours.
+_NAME = re.compile(rf"{PREFIX}\d+-[0-9a-f]{{16}}")
 SHM_DIRECTORY = Path("/dev/shm")  # where shm_open(3) looks
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EFBIG, errno.ENOMEM, errno.EDQUOT})
 
@@ -121,6 +125,11 @@ def remove_dead_regions(directory: Path = SHM_DIRECTORY) -> list[str]:
     if removed:
         log.info("removed shared memory of dead gateways: %s", ", ".join(removed))
     return removed
+
+
+def dead_regions(names: Iterable[str], directory: Path = SHM_DIRECTORY) -> list[str]:
+    """Return those names of gateways' regions that have no file any more."""
+    return sorted(name for name in names if _NAME.fullmatch(name) and not (directory / name).exists())
 
 
 def _names(path: Path, fd: int) -> bool:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from gateway.core.types import Category, Outcome, StreamSpec
 from gateway.core.verdict import CounterOffer, Verdict
+from gateway.errors import FrameSizeMismatch, StreamClosed, StreamFinished
+from gateway.runtime.kept import KeptOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class FrameResult:
     """The end of one accepted frame.
 
     Attributes:
-        reason: Why there are no outputs: a stable word or Triton's own message. Empty when there are.
+        reason: Why there are no outputs: a stable word or Triton's own message. Empty when there are. An answered
+            frame that is asked for late may have lost them: `gateway.runtime.kept.OUTPUTS_DROPPED`.
         latency_ms: From arrival to the reply, or to the instant the frame was dropped.
         deadline_ms: Relative, as promised.
         batch: Frames in its job; 0 if it never was in one.
@@ -90,6 +93,29 @@ class StreamRecord:
         """Whether no further result can come."""
         return self.state in {"closed", "finished"}
 
+    def check_frames(self, size: int, count: int) -> None:
+        """Raise when a body of `size` bytes cannot be the next `count` frames.
+
+        Raises:
+            FrameSizeMismatch, StreamFinished, StreamClosed: It cannot.
+        """
+        if size != count * self.frame_bytes:
+            raise FrameSizeMismatch(
+                f"A frame of this stream has {self.frame_bytes} bytes; the body has {size}, which is not a whole "
+                f"number of frames.",
+                expected_bytes=self.frame_bytes,
+                received_bytes=size,
+            )
+        frames = self.spec.frames
+        if self.state == "finished" or (frames is not None and self.accepted + count > frames):
+            raise StreamFinished(
+                f"The stream announced {frames} frames and has sent {self.accepted}.",
+                frames=frames,
+                accepted=self.accepted,
+            )
+        if self.state != "active":
+            raise StreamClosed("The stream is closed.", stream_id=self.stream_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Registration:
@@ -122,27 +148,38 @@ class Books:
 
 
 class ResultRing:
-    """The last results of one stream, in order of `seq`, for callers that poll.
+    """The last results of one stream, in order of `seq`, for callers that poll. Their outputs are in `outputs`.
 
     A result is shown once all older frames of the stream have ended too: a caller that asks for what comes
     after the last `seq` it saw would otherwise never see a frame that was overtaken by a cancelled one.
     """
 
-    def __init__(self, size: int) -> None:
-        self._shown: deque[FrameResult] = deque(maxlen=size)
+    def __init__(self, size: int, outputs: KeptOutputs) -> None:
+        self._size = size
+        self._outputs = outputs
+        self._shown: deque[FrameResult] = deque()
         self._overtaking: dict[int, FrameResult] = {}
         self._next = 0
         self._waiters: set[asyncio.Future[None]] = set()
 
     def add(self, result: FrameResult) -> None:
         """Take the result of a frame; each `seq` comes once."""
-        self._overtaking[result.seq] = result
+        self._overtaking[result.seq] = self._outputs.put_away(result)
         if result.seq != self._next:
             return
         while (shown := self._overtaking.pop(self._next, None)) is not None:
             self._shown.append(shown)
             self._next += 1
+        self._shorten(self._size)
         self.wake()
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._shorten(0)
+
+    def _shorten(self, size: int) -> None:
+        while len(self._shown) > size:
+            self._outputs.discard(self._shown.popleft())
 
     def wake(self) -> None:
         """Let all who wait look again."""
@@ -153,7 +190,7 @@ class ResultRing:
 
     def after(self, seq: int) -> list[FrameResult]:
         """Return the kept results with a larger `seq`."""
-        return list(self._newer(seq))[::-1]
+        return [self._outputs.complete(result) for result in self._newer(seq)][::-1]
 
     def _newer(self, seq: int) -> Iterator[FrameResult]:
         for result in reversed(self._shown):

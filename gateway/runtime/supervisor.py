@@ -28,6 +28,9 @@ from gateway.runtime.arena import Arena
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.loading import ModelLoader
 from gateway.runtime.models import Catalogue
+from gateway.runtime.readiness import why_nothing_is_served
+from gateway.runtime.region import dead_regions
+from gateway.runtime.repairs import Repairs
 from gateway.triton.client import TritonClient
 from gateway.triton.types import BackendError, ServerInfo
 
@@ -63,6 +66,7 @@ class Supervisor:
         up: Triton is connected, set up and watched.
         server: Who answered last; None before the first time.
         reason: Why it is not up.
+        repairs: Told of jobs that Triton refused.
     """
 
     def __init__(
@@ -82,10 +86,12 @@ class Supervisor:
         self._arena = arena
         self._executor = executor
         self._catalogue = catalogue
+        self._profile = profile
         self._loader = ModelLoader(client, executor, catalogue, profile)
         self._config = config
         self._post: Callable[[Event], object] = _nowhere
         self._doubt = asyncio.Event()
+        self.repairs = Repairs(executor, catalogue, self._loader, profile, self._doubt.set)
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -104,10 +110,9 @@ class Supervisor:
             await asyncio.wait((self._task,))
         self._lose("the gateway is stopping")
 
-    def trouble(self, reason: str, unreachable: bool) -> None:
-        """A job failed. If Triton did not answer at all the worker is lost at once, else it is looked at soon."""
-        if unreachable:
-            self._lose(reason)
+    def trouble(self, reason: str) -> None:
+        """A job failed because Triton did not answer: the worker is lost at once."""
+        self._lose(reason)
         self._doubt.set()
 
     # ------------------------------------------------------------ the loop
@@ -165,7 +170,11 @@ class Supervisor:
         self._doubt.clear()
         serving = ", ".join(f"{name}/{version}" for name, version in sorted(self._catalogue.serving))
         way = "in shared memory" if self._executor.shared else "inside messages"
-        log.info("Triton %s at %s serves %s; frames go %s", self.server.version, self._client.url, serving, way)
+        log.info(
+            "Triton %s at %s serves %s; frames go %s", self.server.version, self._client.url, serving or "nothing", way
+        )
+        if reason := why_nothing_is_served(self._catalogue, self._executor, self._profile):
+            log.warning("no stream can be registered. %s", reason)
 
     async def _share_region(self, server: ServerInfo) -> None:
         """Have Triton open our region, unless it cannot; end calls that were left with a Triton that is gone."""
@@ -184,9 +193,22 @@ class Supervisor:
                 self._executor.shared = False
             else:
                 self._executor.shared = True
+                await self._unregister_dead_regions()
             return
         await self._executor.abandon()
         self._executor.shared = False
+
+    async def _unregister_dead_regions(self) -> None:
+        """Have Triton close what gateways that were killed left open: their memory is held until then.
+
+        It opened our region, so its ``/dev/shm`` is ours, and a region whose file is not there belongs to nobody.
+        """
+        try:
+            for name in dead_regions(await self._client.region_names()):
+                await self._client.unregister_region(name)
+                log.info("unregistered shared memory of a dead gateway: %s", name)
+        except BackendError as error:
+            log.warning("shared memory of dead gateways stays registered: %s", error.message)
 
     async def _wait_for_given_up_calls(self) -> None:
         """The same Triton is back. While it still holds a job the device is not ours, nor is the job's block."""
@@ -205,6 +227,8 @@ class Supervisor:
             await self._pause()
             try:
                 missing = await self._missing()
+                if not missing:
+                    await self.repairs.repair()
             except BackendError as error:
                 late = late + 1 if error.timed_out else _LATE_ANSWERS
                 if late >= _LATE_ANSWERS:

@@ -48,7 +48,7 @@ def simulate(
     with contextlib.ExitStack() as stack:
         try:
             measured = read_profile(profile)
-            entries = read_trace(trace.read_text(encoding="utf-8").splitlines(), measured)
+            entries = read_trace(_read_text(trace).splitlines(), measured)
             file = None if log is None else stack.enter_context(log.open("w", encoding="utf-8"))
             report = run(
                 entries,
@@ -62,3 +62,17 @@ def simulate(
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(2) from error
     typer.echo(json.dumps(report.to_dict()) if as_json else "\n".join(report.lines()))
+
+
+def _read_text(trace: Path) -> str:
+    """Return the text of the trace.
+
+    Raises:
+        TraceError: It is not UTF-8.
+    """
+    from gateway.sim.trace import TraceError
+
+    try:
+        return trace.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{trace} is not UTF-8 text: {error.reason} at byte {error.start}") from error

@@ -19,7 +19,8 @@ _REQUIRED = {"model", "shape", "deadline_ms"}
 _OPTIONAL = {"version", "dtype", "period_ms", "fps", "frames", "start_in_ms", "on_late", "name"}
 #: About eleven days: what `at_ms` may reach.
 _LATEST_NS = 1_000_000 * NS_PER_S
-_MOST_FRAMES = 10**12
+#: As of the API: a year at 30 fps.
+_MOST_FRAMES = 10**9
 _LOWEST_FPS = NS_PER_S / MAX_INTERVAL_NS
 _HIGHEST_FPS = NS_PER_S / MIN_INTERVAL_NS
 
@@ -84,7 +85,10 @@ def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
 
 
 def _read_line(line: str, profile: Profile) -> tuple[int, StreamSpec]:
-    data = json.loads(line)
+    try:
+        data = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(data, dict) or set(data) != {"at_ms", "stream"}:
         raise ValueError('expected {"at_ms": ..., "stream": {...}}')
     at_ns = _interval_ns(data, "at_ms", most_ns=_LATEST_NS)

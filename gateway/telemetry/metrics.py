@@ -12,7 +12,7 @@ over outcomes of ``framegate_frames_total``, plus ``framegate_frames_in_flight``
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 
@@ -94,6 +94,11 @@ class Metrics:
         """Show how much of the decision log is missing."""
         gauge = Gauge("framegate_decision_log_dropped", "Decisions that were not logged", registry=self.registry)
         gauge.set_function(lambda: log.dropped)
+
+    def watch_uploads(self, held_bytes: Callable[[], float]) -> None:
+        """Show how much of `limits.inflight_body_bytes` is taken."""
+        gauge = Gauge("framegate_upload_bytes", "Bodies that are being read", registry=self.registry)
+        gauge.set_function(held_bytes)
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -12,7 +12,9 @@ _Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 picks a free one.
 
 def triton(
     *,
-    model_repository: Annotated[Path, typer.Option(help="Triton's model repository.")] = Path("model_repository"),
+    model_repository: Annotated[
+        Path | None, typer.Option(help="Default: ./model_repository if there is one, else the checkout's.")
+    ] = None,
     log_file: Annotated[Path, typer.Option(help="Triton's output is appended here.")] = Path("run/triton.log"),
     load: Annotated[list[str] | None, typer.Option(help="Load this model at the start; may be repeated.")] = None,
     intra_op_threads: Annotated[int, typer.Option(min=0, max=1024, help="Of one execution; 0: one per core.")] = 0,
@@ -25,12 +27,13 @@ def triton(
     import signal
 
     from gateway.errors import EmbeddedTritonError
+    from gateway.paths import find_repository, make_writable
     from gateway.triton.embedded import EmbeddedTriton
 
     wanted = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # one that comes during the start is answered after it
     server = EmbeddedTriton(
-        model_repository,
+        find_repository(model_repository),
         log_file,
         load or (),
         intra_op_threads=intra_op_threads,
@@ -38,6 +41,11 @@ def triton(
         grpc_port=grpc_port,
         metrics_port=metrics_port,
     )
+    try:
+        make_writable(log_file.parent)
+    except OSError as error:
+        typer.echo(f"error: the log file {log_file} cannot be written: {error}", err=True)
+        raise typer.Exit(2) from error
     try:
         server.start()
         typer.echo(f"gRPC     {server.grpc_url}\nHTTP     http://{server.http_url}")

@@ -164,7 +164,9 @@ def _build_keras(spec: ModelSpec, repository: Path, weights: Weights, seed: int,
 
 def _require(module: str, extra: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise ZooError(f"{module} is not installed: run pip install 'framegate[{extra}]'.")
+        raise ZooError(
+            f"{module} is not installed: run `make setup` in Framegate's checkout (or pip install -e '.[{extra}]')."
+        )
 
 
 def digest_of_arrays(arrays: list[bytes]) -> str:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 zoo = typer.Typer(name="zoo", help="Build the models of the model repository.", no_args_is_help=True)
 
-_Repository = Annotated[Path | None, typer.Option("--model-repository", help="Default: that of the checkout.")]
+_Repository = Annotated[
+    Path | None,
+    typer.Option("--model-repository", help="Default: ./model_repository if there is one, else the checkout's."),
+]
 
 
 @zoo.command("build")
@@ -105,5 +108,17 @@ def list_models(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    for row in rows:
-        typer.echo(f"{row['name']:<14}{row['state']:<14}{row['file']:<16}{row['weights'] or '':<11}{row['source']}")
+    shown = [("MODEL", "STATE", "FILE", "WEIGHTS", "MADE FROM")]
+    shown += [(row["name"], row["state"], row["file"], _describe_weights(row), row["source"]) for row in rows]
+    for name, state, file, weights, source in shown:
+        typer.echo(f"{name:<14}{state:<14}{file:<16}{weights:<20}{source}")
+
+
+def _describe_weights(row: dict[str, Any]) -> str:
+    """Say where a built model's weights come from; nothing is built, nothing said."""
+    words = {
+        "random": f"random, seed {row['seed']}",
+        "imagenet": "trained, ImageNet",
+        "published": "trained by authors",
+    }
+    return words.get(row["weights"], row["weights"] or "")

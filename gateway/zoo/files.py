@@ -10,22 +10,28 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gateway.paths import checkout, default_repository
+
+__all__ = [
+    "Manifest",
+    "cache_directory",
+    "default_repository",
+    "is_intact",
+    "read_manifest",
+    "sha256",
+    "write_atomically",
+]
+
 MANIFEST = "manifest.json"
-_ROOT = Path(__file__).resolve().parents[2]
 _CHUNK_BYTES = 1 << 20
-
-
-def default_repository() -> Path:
-    """Return ``model_repository`` of the checkout, or of the current directory where the package is installed."""
-    return _ROOT / "model_repository" if (_ROOT / "pyproject.toml").exists() else Path("model_repository")
 
 
 def cache_directory() -> Path:
     """Return where downloads are kept: `FRAMEGATE_CACHE`, else ``.cache`` of the checkout, else the user's cache."""
     if own := os.environ.get("FRAMEGATE_CACHE"):
         return Path(own)
-    if (_ROOT / "pyproject.toml").exists():
-        return _ROOT / ".cache"
+    if (root := checkout()) is not None:
+        return root / ".cache"
     return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "framegate"
 
 

@@ -159,11 +159,11 @@ def test_frames_that_expire_together_are_results(served):
 
 
 def test_a_frame_that_fails_alone_is_a_502_with_tritons_words(served):
-    served.stand_in.error = lambda call: "the model is unwell"
-    with served.stream() as stream:
-        document = problem(served.http.post(stream["frames_url"], content=FRAME), 502, "frame_failed")
+    served.stand_in.error = lambda call: "the model is unwell" if call.shape[1:] == LARGE else ""
+    with served.stream(shape=LARGE, period_ms=400, deadline_ms=800) as stream:
+        document = problem(served.http.post(stream["frames_url"], content=bytes(768)), 502, "frame_failed")
         assert "the model is unwell" in document["detail"]
-        answer = served.http.post(stream["frames_url"], content=FRAME * 2)
+        answer = served.http.post(stream["frames_url"], content=bytes(768 * 2))
         assert answer.status_code == 200
         assert {result["outcome"] for result in answer.json()["results"]} == {"failed"}
 

@@ -1,11 +1,15 @@
 """Start, readiness and the end of a server. Each test has a gateway of its own, one after the other."""
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
 
-from tests.api.served import FRAME, Served, books, problem, wait_until
+from gateway.api.server import WRITE_S
+from tests.api.served import FRAME, SMALL, Served, books, problem, wait_until
+from tests.api.test_bad_clients import head, read_answer
+from tests.api.test_impatience import keep_results
 from tests.stand_in import Model
 
 
@@ -71,7 +75,7 @@ def test_there_can_be_too_many_streams():
 
 
 def test_a_batch_larger_than_the_arena_is_refused_at_registration():
-    with Served(arena={"bytes": 4096}, times={(64, 64, 3): {1: 5.0}}) as served:
+    with Served(arena={"bytes": 4096}, times={SMALL: {1: 5.0}, (64, 64, 3): {1: 5.0}}) as served:
         document = problem(served.register(shape=[64, 64, 3]), 507, "arena_too_small")
         assert (document["needed_bytes"], document["arena_bytes"]) == (64 * 64 * 3, 4096)
 
@@ -112,6 +116,61 @@ def test_a_stop_answers_everybody_and_leaves_nothing():
     assert not shm_files()
 
 
+def test_half_bodies_do_not_hold_up_a_stop(caplog):
+    """Neither those that are being read, nor half headers, nor an answer that nobody takes."""
+    served = Served(server={"shutdown_grace_s": 1}).start()
+    connections = [served.connect() for _ in range(4)]
+    try:
+        stream = served.register().json()
+        connections[0].sendall(head("POST", stream["frames_url"], "Content-Length: 192") + FRAME[:-1])
+        connections[1].sendall(head("POST", "/v1/streams", "Transfer-Encoding: chunked") + b"1\r\n{\r\n")
+        connections[2].sendall(b"GET /v2/health")
+        served.http.post(stream["frames_url"], content=FRAME)
+        keep_results(served, stream, 100, 1 << 18)
+        connections[3].sendall(head("GET", stream["results_url"]))
+        assert connections[3].recv(100).startswith(b"HTTP/1.1 200")
+        wait_until(lambda: served.call(lambda: served.app.state.api.uploads.held_bytes) == 193, "they did not come in")
+        began = time.monotonic()
+    finally:
+        served.stop()
+    assert time.monotonic() - began < 1 + WRITE_S + 2
+    for connection in connections[:2]:
+        status, headers, document = read_answer(connection)
+        assert (status, document["code"], headers["connection"]) == (503, "stopping", "close")
+    for connection in connections:
+        connection.close()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_an_impatient_stop_cuts_the_grace_short(caplog):
+    """Two signals, as of one who presses Ctrl-C twice, while a call waits for its frames."""
+    served = Served(server={"shutdown_grace_s": 30}).start()
+    answers = []
+    stream = served.register(deadline_ms=60_000, period_ms=30_000).json()
+    served.stand_in.delay_s = lambda call: 1.0
+
+    def send():
+        answers.append(served.http.post(stream["frames_url"], content=FRAME * 2))
+
+    busy = threading.Thread(target=send)
+    busy.start()
+    wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+    waiting = threading.Thread(target=send)
+    waiting.start()
+    wait_until(lambda: books(served, stream)["accepted"] == 4, "the frames did not come in")
+    began = time.monotonic()
+    served.call(served.server.handle_exit, signal.SIGINT, None)
+    time.sleep(0.3)
+    served.call(served.server.handle_exit, signal.SIGINT, None)
+    for thread in (busy, waiting):
+        thread.join(10)
+    served.stop()
+    assert time.monotonic() - began < 5
+    outcomes = [[result["outcome"] for result in answer.json()["results"]] for answer in answers]
+    assert sorted(outcomes) == [["cancelled"] * 2, ["met"] * 2]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_while_it_stops_nothing_new_is_taken():
     with Served() as served, served.stream() as stream:
         served.call(served.app.state.api.draining.set)
@@ -119,6 +178,15 @@ def test_while_it_stops_nothing_new_is_taken():
         problem(served.http.post(stream["frames_url"], content=FRAME), 503, "stopping")
         problem(served.http.get("/v2/health/ready"), 503, "stopping")
         assert served.http.get("/v2/health/live").status_code == 200
+
+
+def test_health_can_be_asked_without_a_body():
+    with Served() as served:
+        for name in ("live", "ready"):
+            answer = served.http.head(f"/v2/health/{name}")
+            assert (answer.status_code, answer.content) == (200, b"")
+        served.call(served.app.state.api.draining.set)
+        assert served.http.head("/v2/health/ready").status_code == 503
 
 
 def test_a_gateway_that_cannot_start_says_so_without_a_traceback(caplog):

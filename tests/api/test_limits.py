@@ -1,55 +1,19 @@
 """The body limit by itself: what is read, what is kept, when it answers. No server, no sleeps."""
 
 import asyncio
-import json
 
 import pytest
 
 from gateway.api import limits
-from gateway.api.limits import BodyLimit, read_body
-from gateway.errors import BodyTooLarge
-
-DISCONNECT = {"type": "http.disconnect"}
-
-
-def chunk(body, more=True):
-    return {"type": "http.request", "body": body, "more_body": more}
-
-
-def scope(method="POST", path="/v1/streams", **headers):
-    raw = [(name.replace("_", "-").encode(), str(value).encode()) for name, value in headers.items()]
-    return {"type": "http", "method": method, "path": path, "headers": raw}
-
-
-class Client:
-    """Gives the messages one after the other, then waits for ever, as a server does; keeps what is sent."""
-
-    def __init__(self, *messages):
-        self.messages = list(messages)
-        self.received = 0
-        self.sent = []
-
-    async def receive(self):
-        if not self.messages:
-            await asyncio.Event().wait()
-        self.received += 1
-        return self.messages.pop(0)
-
-    async def send(self, message):
-        self.sent.append(message)
-
-    @property
-    def status(self):
-        return self.sent[0]["status"]
-
-    @property
-    def problem(self):
-        return json.loads(b"".join(message.get("body", b"") for message in self.sent[1:]))
+from gateway.api.limits import BodyLimit
+from gateway.api.uploads import Uploads
+from tests.api.asgi import DISCONNECT, Client, chunk, scope
 
 
 @pytest.fixture(autouse=True)
 def _short_linger(monkeypatch):
-    monkeypatch.setattr(limits, "LINGER_S", 0.05)
+    monkeypatch.setattr(limits, "LINGER_S", 0.2)
+    monkeypatch.setattr(limits, "QUIET_S", 0.05)
 
 
 async def _echo(scope, receive, send):
@@ -59,7 +23,7 @@ async def _echo(scope, receive, send):
 
 
 def run(client, request, limit=10):
-    asyncio.run(BodyLimit(_echo, limit)(request, client.receive, client.send))
+    asyncio.run(BodyLimit(_echo, Uploads(1 << 20, 60), limit)(request, client.receive, client.send))
 
 
 def test_a_body_comes_through_unchanged():
@@ -111,7 +75,7 @@ def test_a_client_that_sends_fast_is_not_listened_to_for_much(monkeypatch):
     monkeypatch.setattr(limits, "LINGER_BYTES", 1_000)
     client = Client(*[chunk(b"x" * 100)] * 50)
     run(client, scope(transfer_encoding="chunked"))
-    assert client.received == 1 + 10
+    assert client.received == 1 + 11  # the limit of the route, 10, on top
     assert client.sent[-1]["more_body"] is False
 
 
@@ -148,7 +112,7 @@ def test_the_route_sees_the_disconnect_after_the_body():
         seen.extend([(await receive())["type"], (await receive())["type"]])
 
     client = Client(chunk(b"abc", more=False), DISCONNECT)
-    asyncio.run(BodyLimit(route, 10)(scope(content_length=3), client.receive, client.send))
+    asyncio.run(BodyLimit(route, Uploads(1 << 20, 60), 10)(scope(content_length=3), client.receive, client.send))
     assert seen == ["http.request", "http.disconnect"]
 
 
@@ -167,9 +131,10 @@ def test_every_path_has_the_limit(method, path):
     assert client.status == 413
 
 
-def test_read_body_joins_chunks_and_counts_them():
-    client = Client(*[chunk(b"ab")] * 4, chunk(b"cd", more=False))
-    assert asyncio.run(read_body(scope(), client.receive, 10)) == b"ababababcd"
-    client = Client(*[chunk(b"ab")] * 6)
-    with pytest.raises(BodyTooLarge):
-        asyncio.run(read_body(scope(), client.receive, 10))
+def test_a_client_that_sends_first_is_listened_to_beyond_the_routes_limit(monkeypatch):
+    """However large the limit: a body somewhat above it comes to its end."""
+    monkeypatch.setattr(limits, "LINGER_BYTES", 100)
+    client = Client(*[chunk(b"x" * 100)] * 10, chunk(b"x" * 50, more=False))
+    run(client, scope(content_length=1_050), limit=1_000)
+    assert client.status == 413
+    assert client.messages == []

@@ -96,7 +96,20 @@ def test_every_error_answer_is_a_problem(document):
 def test_frames_are_documented(document):
     call = document["paths"]["/v1/streams/{stream_id}/frames"]["post"]
     assert set(call["requestBody"]["content"]) == {"application/octet-stream"}
-    assert set(call["responses"]) == {"200", "202", "400", "404", "409", "410", "413", "422", "502", "503", "504"}
+    assert set(call["responses"]) == {
+        "200",
+        "202",
+        "400",
+        "404",
+        "408",
+        "409",
+        "410",
+        "413",
+        "422",
+        "502",
+        "503",
+        "504",
+    }
     assert "frame_size_mismatch" in call["responses"]["400"]["description"]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ import httpx
 import pytest
 
 from gateway.runtime.profile_file import write_profile
-from tests.api.served import FRAME, profile
+from tests.api.served import FRAME, profile, wait_until
 from tests.stand_in import StandIn
 
 SERVE = [sys.executable, "-c", "import typer; from gateway.api.command import serve; typer.run(serve)", "--port", "0"]
@@ -130,6 +131,46 @@ def test_a_profile_that_cannot_be_read_is_named(tmp_path):
 def test_a_setting_out_of_bounds_is_named(profile_file):
     assert "server.port" in failure("--profile", profile_file, "--port", 70_000)
     assert "triton.call_timeout_ms" in failure("--profile", profile_file, FRAMEGATE_TRITON__CALL_TIMEOUT_MS="nan")
+
+
+def test_a_group_that_is_no_json_is_named(profile_file):
+    assert "server" in failure("--profile", profile_file, FRAMEGATE_SERVER="{")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:99999", "http://127.0.0.1:8001"])
+def test_what_is_no_address_of_triton_is_refused(profile_file, url):
+    assert "triton.url" in failure("--profile", profile_file, "--triton", url)
+
+
+def test_a_variable_that_is_no_setting_is_warned_about(triton, profile_file):
+    options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1)
+    with serving(*options, FRAMEGATE_SEVER__PORT="1") as process:
+        url_of(process)
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert "warning: FRAMEGATE_SEVER__PORT is no setting and is ignored. Is it FRAMEGATE_SERVER__PORT?" in errors
+
+
+def test_who_presses_ctrl_c_twice_sees_no_traceback(triton, profile_file):
+    options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1)
+    with serving(*options) as process:
+        url = url_of(process)
+        body = {"model": "echo", "shape": [8, 8, 3], "fps": 5, "deadline_ms": 400}
+        stream = httpx.post(f"{url}/v1/streams", json=body).json()
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            head = f"POST {stream['frames_url']} HTTP/1.1\r\nHost: x\r\nContent-Length: 192\r\n\r\n"
+            connection.sendall(head.encode() + FRAME[:100])
+            wait_until(lambda: "framegate_upload_bytes 192.0" in httpx.get(f"{url}/metrics").text, "it did not come in")
+            began = time.monotonic()
+            for _ in range(2):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.3)
+            _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert time.monotonic() - began < 4
+    assert "Traceback" not in errors
+    assert "ERROR" not in errors
 
 
 def test_an_arena_that_does_not_fit_is_explained(profile_file):

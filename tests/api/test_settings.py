@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gateway.api.environment import unknown_variables
 from gateway.core.config import EngineConfig, UtilizationTest
 from gateway.core.types import JobDeadline
 from gateway.settings import LimitsSettings, Settings, SharedMemory
@@ -66,6 +67,35 @@ def test_a_typing_error_is_an_error(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(ValidationError):
         Settings()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8001", "triton-0.local:1", "[::1]:65535", "[fe80::1%eth0]:8001"])
+def test_an_address_of_triton(url):
+    assert Settings(triton={"url": url}).triton.url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8001", "127.0.0.1", "127.0.0.1:", ":8001", "a:99999", "a:0", "a:8001/", "::1:8001", "a b:1"],
+)
+def test_what_is_no_address_of_triton(url):
+    with pytest.raises(ValidationError, match=r"triton\.url"):
+        Settings(triton={"url": url})
+
+
+def test_one_of_the_largest_bodies_must_fit():
+    with pytest.raises(ValidationError, match="inflight_body_bytes"):
+        Settings(limits={"max_body_bytes": 512 << 20})
+    Settings(limits={"max_body_bytes": 512 << 20, "inflight_body_bytes": 512 << 20})
+
+
+def test_unknown_variables_are_named_with_the_nearest_known_one():
+    known = ["FRAMEGATE_PROFILE", "framegate_server", "FRAMEGATE_LIMITS__MAX_STREAMS", "FRAMEGATE_CACHE", "PATH"]
+    assert unknown_variables(known) == []
+    assert unknown_variables(["FRAMEGATE_TRITON_URL", "FRAMEGATE_Q", *known]) == [
+        "FRAMEGATE_Q is no setting and is ignored.",
+        "FRAMEGATE_TRITON_URL is no setting and is ignored. Is it FRAMEGATE_TRITON__URL?",
+    ]
 
 
 def test_settings_do_not_change():

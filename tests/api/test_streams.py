@@ -174,3 +174,23 @@ def test_registrations_are_counted_by_answer(served):
     for result in ("admitted", "unknown_model"):
         key = ("framegate_registrations_total", result)
         assert after[key] - before.get(key, 0) == 1
+
+
+def test_every_answer_to_a_registration_is_counted(served):
+    before = served.counters()
+    with served.stream():
+        pass
+    served.register(model="no")
+    served.register(deadline_ms=-1)
+    served.http.post("/v1/streams", content=b"{", headers={"content-type": "application/json"})
+    served.http.post("/v1/streams", content=b"{}", headers={"content-type": "text/plain"})
+    served.http.post("/v1/admission/check", content=b"{}", headers={"content-type": "text/plain"})
+    after = served.counters()
+    name = "framegate_registrations_total"
+    grown = {key[1]: after[key] - before.get(key, 0) for key in after if key[0] == name}
+    assert {result: count for result, count in grown.items() if count} == {
+        "admitted": 1,
+        "unknown_model": 1,
+        "invalid_request": 2,
+        "unsupported_media_type": 1,
+    }

@@ -54,6 +54,7 @@ class StubGateway:
     """Faults: `refuse` refuses registrations, `frame_answers` are used up one per frame call before echoes."""
 
     refuse: bool = False
+    prefix: str = "s"
     answer_after: asyncio.Event | None = None
     frame_answers: list = field(default_factory=list)
     streams: dict = field(default_factory=dict)
@@ -81,7 +82,7 @@ class StubGateway:
         if self.refuse:
             evidence = {**EVIDENCE, "reason": "deadline_miss", "utilization": 0.97, "first_miss": FIRST_MISS}
             return problem(409, "not_schedulable", "it does not fit", evidence=evidence, counter_offers=OFFERS)
-        stream_id = f"s{len(self.streams)}"
+        stream_id = f"{self.prefix}{len(self.streams)}"
         self.streams[stream_id] = self.describe(stream_id, body)
         return JSONResponse({**self.streams[stream_id], "admission": EVIDENCE}, 201)
 
@@ -120,8 +121,10 @@ class StubGateway:
         return JSONResponse(stream)
 
     async def frames(self, request: Request) -> Response:
-        stream = self.streams[request.path_params["id"]]
+        stream = self.streams.get(request.path_params["id"])
         body = await request.body()
+        if stream is None:
+            return problem(404, "stream_not_found", "there is no such stream")
         if self.answer_after is not None:
             await self.answer_after.wait()
         if self.frame_answers:

@@ -120,6 +120,19 @@ def test_faces_are_boxed_where_they_are():
     assert not image.any()
 
 
+def test_weak_faces_are_not_drawn_and_the_surest_is_drawn_over_the_others():
+    image = np.zeros((200, 200, 3), np.uint8)
+    boxes = np.array([[20, 40, 80, 100], [20, 60, 80, 120], [120, 120, 180, 180]], np.float32)
+    scores = np.array([0.9, 0.6, 0.49], np.float32)
+    corners = np.repeat(boxes[:, None, :2], 5, axis=1)
+    both = annotate(image, Faces(boxes, scores, corners), height=200)
+    assert not both[110:, 110:].any()
+    assert both[118:123, 40:60].any()
+    # the thicker line is uncut where it meets the thinner one
+    assert both[99:102, 79:82].any(axis=2).all()
+    assert not annotate(image, Faces(boxes[2:], scores[2:], corners[2:]), height=200).any()
+
+
 @pytest.fixture
 def doubling_model(tmp_path):
     """An ONNX model whose outputs are easy to know: the frame's levels times one, and times two."""

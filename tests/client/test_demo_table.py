@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from types import SimpleNamespace
 
 from rich.console import Console
@@ -9,7 +10,9 @@ from rich.console import Console
 from gateway.client.problems import NotSchedulable
 from gateway.client.stats import Stats
 from gateway.client.types import Admission, Evidence, FrameResult
+from gateway.demo.command import closing_lines
 from gateway.demo.plan import cameras
+from gateway.demo.progress import Progress
 from gateway.demo.show import Refusal, Show
 from gateway.demo.summary import describe_refusal
 from gateway.demo.table import render
@@ -51,10 +54,12 @@ def show():
 
 
 def printed(renderable):
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - closed below
+    """As the demo prints it: on a console that leaves wrapping to the terminal."""
+    console = Console(width=80, file=io.StringIO(), soft_wrap=True)
     console.print(renderable)
-    console.file.close()
-    return console.export_text()
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= 80
+    return text
 
 
 def test_the_table_fits_80_columns_uncut():
@@ -71,7 +76,7 @@ def test_a_refusal_is_told_with_its_first_miss_and_offers():
     text = " ".join(printed(render(filled)).split())
     assert "an empty device would carry it" in text
     assert "22.5 ms late (of bunny, bunny-2)" in text
-    assert "would be admitted now: shape 144x176x3" in text
+    assert "would have been admitted at that moment: shape 144x176x3" in text
 
 
 def test_the_summary_of_a_refusal_is_plain_data():
@@ -83,3 +88,37 @@ def test_the_summary_of_a_refusal_is_plain_data():
         70.0,
     )
     assert document["counter_offers"][0] == {"field": "shape", "value": [144, 176, 3]}
+
+
+def test_progress_is_wrapped_at_80_columns_and_what_belongs_together_is_indented():
+    console = Console(width=80, file=io.StringIO(), soft_wrap=True)
+    Progress(console).say("bunny-2 refused: " + "a job would end after its deadline " * 6)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 80
+    assert "s] bunny-2 refused" in lines[0]
+    assert all(line.startswith(" " * 11) for line in lines[1:])
+
+
+def test_the_closing_words_fit_80_columns(tmp_path):
+    document = {
+        "frames": 123456,
+        "streams_admitted": 4,
+        "seconds": 3600.0,
+        "met": 123456,
+        "missed": 1000,
+        "expired": 1000,
+        "failed": 1000,
+        "books": "balanced",
+        "p50_latency_ms": 123.456,
+        "p99_latency_ms": 1234.567,
+        "mean_batch": 1.234,
+        "jobs_by_batch": {"1": 100000, "2": 10000, "3": 1000},
+        "faces_found": 1.0,
+        "max_abs_error": 1e-5,
+        "compared": {"frames": 400, "batched": 200, "max_abs_error": 1.5e-5},
+    }
+    lines = closing_lines(document, "demo_output")
+    assert max(map(len, lines)) <= 80
+    assert "the books balance" in "\n".join(lines)
+    assert "demo_output/annotated.png" in "\n".join(lines)

@@ -18,7 +18,9 @@ import typer
 import uvicorn
 from stub_gateway import StubGateway
 
+from gateway.client.agent import flag_of
 from gateway.client.command import EXIT_REFUSED, parse_shape
+from gateway.client.types import CounterOffer
 
 RUN = "import typer; from gateway.client.command import stream; typer.run(stream)"
 
@@ -38,11 +40,11 @@ def clip(tmp_path):
 
 @pytest.fixture
 def served():
-    """A stub gateway on a free port; `served(stub)` returns its URL."""
+    """A stub gateway on a free port; `served(stub)` returns its URL, `served.stop()` ends it."""
     servers = []
 
-    def serve(stub):
-        server = uvicorn.Server(uvicorn.Config(stub.app(), port=0, log_config=None, log_level="error", ws="none"))
+    def serve(stub, port=0):
+        server = uvicorn.Server(uvicorn.Config(stub.app(), port=port, log_config=None, log_level="error", ws="none"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
         thread.start()
         servers.append((server, thread))
@@ -51,11 +53,16 @@ def served():
             time.sleep(0.01)
         return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
 
+    def stop():
+        for server, thread in servers:
+            server.should_exit = True
+            thread.join(10)
+            assert not thread.is_alive()
+        servers.clear()
+
+    serve.stop = stop
     yield serve
-    for server, thread in servers:
-        server.should_exit = True
-        thread.join(10)
-        assert not thread.is_alive()
+    stop()
 
 
 def command(clip, url, *options):
@@ -96,7 +103,21 @@ def test_a_refusal_is_explained_and_exits_with_3(clip, served):
     assert done.returncode == EXIT_REFUSED
     assert "refused: it does not fit" in done.stdout
     assert "25.5 ms late (of door, yard)" in done.stdout
-    assert "would be admitted now: period_ms 250.0 (4.00 fps)" in done.stdout
+    offers = [line.partition("at that moment: ")[2] for line in done.stdout.splitlines() if "would have been" in line]
+    assert offers == ["--fps 4", "--deadline-ms 480", "--shape 72x88"]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "flag"),
+    [
+        ("period_ms", 333.4, "--fps 2.999"),
+        ("deadline_ms", 148.71, "--deadline-ms 148.8"),
+        ("shape", (1, 2, 3), "--shape 1x2"),
+    ],
+)
+def test_an_offer_names_the_flag_that_takes_it_up_rounded_to_the_safe_side(name, value, flag):
+    assert flag_of(CounterOffer(name, value)) == flag
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
@@ -117,9 +138,52 @@ def test_being_interrupted_closes_the_stream_and_tells_the_figures(clip, served,
     assert stub.streams["s0"]["state"] == "closed"
 
 
+def wait_for(condition, limit_s=30):
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_a_gateway_that_is_restarted_gets_the_stream_again_and_the_loss_is_told(clip, served):
+    first, second = StubGateway(), StubGateway(prefix="t")
+    url = served(first)
+    arguments = command(clip, url, "--loop", "--frames", "60")
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: first.streams.get("s0", {}).get("accepted", 0) >= 5)
+    served.stop()
+    time.sleep(0.6)
+    served(second, port=int(url.rpartition(":")[2]))
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 1, stdout + stderr
+    assert stdout.count("gateway unreachable since") == 1
+    assert stdout.count("gateway reachable again") == 1
+    assert "registering again" in stdout
+    assert "registered again as stream t0" in stdout
+    [error] = [line for line in stdout.splitlines() if line.startswith("error:")]
+    assert "frames were lost; the last reason: POST http" in error
+    assert second.streams["t0"]["accepted"] >= 5
+    assert second.streams["t0"]["state"] == "closed"
+    assert 0 < second.bodies[0]["frames"] < 60
+    assert "Traceback" not in stderr
+
+
+def test_a_stream_that_somebody_closes_is_not_registered_again(clip, served):
+    stub = StubGateway()
+    arguments = command(clip, served(stub), "--loop", "--json")
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: stub.streams.get("s0", {}).get("accepted", 0) >= 2)
+    stub.streams["s0"]["state"] = "closed"
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 1, stderr
+    summary = json.loads(stdout.splitlines()[-1])
+    assert (summary["stopped_by"], list(stub.streams)) == ("stream_closed", ["s0"])
+    assert "error: stopped by 410 stream_closed" in stderr
+
+
 def test_what_cannot_work_says_so_and_exits_with_1(clip, tmp_path):
     away = run(clip, "http://127.0.0.1:1")
-    assert (away.returncode, "http://127.0.0.1:1/v1/streams" in away.stdout) == (1, True)
+    assert (away.returncode, "is `framegate serve` running at http://127.0.0.1:1?" in away.stdout) == (1, True)
     missing = run(tmp_path / "none.mp4", "http://127.0.0.1:1")
     assert (missing.returncode, "there is no file" in missing.stdout) == (1, True)
     assert "Traceback" not in away.stderr + missing.stderr

@@ -16,6 +16,8 @@ from gateway.core.profile import Profile
 from gateway.core.types import Outcome, StreamSpec
 from gateway.errors import DtypeMismatch, ShapeMismatch
 from gateway.runtime.gateway import Gateway
+from gateway.runtime.region import SHM_DIRECTORY
+from gateway.triton.client import TritonClient
 from gateway.triton.embedded import EmbeddedTriton
 from profiler.plan import Plan
 from profiler.quick import measure
@@ -136,6 +138,26 @@ def test_the_profile_of_the_dispatch_path_predicts_a_frame(triton_server: Embedd
     asyncio.run(main())
 
 
+def test_43_regions_of_killed_gateways_are_closed(triton_server: EmbeddedTriton) -> None:
+    """A gateway that was killed, its file removed by the next one: Triton would map its memory for good."""
+
+    async def main() -> None:
+        name = f"framegate-{os.getpid()}-{0:016x}"
+        path = SHM_DIRECTORY / name
+        client = TritonClient(triton_server.grpc_url, max_message_bytes=1 << 20)
+        path.write_bytes(bytes(4096))
+        try:
+            await client.register_region(name, f"/{name}", 4096)
+        finally:
+            path.unlink()
+        assert name in await client.region_names()
+        async with gateway_on(triton_server) as gateway:
+            assert await client.region_names() == {gateway.arena.region.name}
+        await client.close()
+
+    asyncio.run(main())
+
+
 @pytest.fixture
 def own_triton(built_models: Callable[..., Path], tmp_path: Path) -> Iterator[EmbeddedTriton]:
     """One that may be killed."""
@@ -164,5 +186,43 @@ def test_a_killed_triton_comes_back_into_service(own_triton: EmbeddedTriton) -> 
             assert (await ticket.result).outcome is Outcome.MET
             record = gateway.stream(stream_id)
             assert record.accepted == record.outcomes.total() == 10
+
+    asyncio.run(main())
+
+
+def stubs_of(pid: int, model: str) -> list[int]:
+    """Return the processes of Python models called `model` below process `pid`."""
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"triton_python_backend_stub" in command and model.encode() in command:
+                found.append(int(child))
+            found += stubs_of(int(child), model)
+    return found
+
+
+def test_a_model_whose_process_was_killed_comes_back_by_itself(own_triton: EmbeddedTriton) -> None:
+    """Triton goes on saying that it is ready, and fails each of its jobs."""
+
+    async def main() -> None:
+        async with gateway_on(own_triton) as gateway:
+            registration = await gateway.register(spec())
+            assert registration.stream is not None
+            stream_id = registration.stream.stream_id
+            assert own_triton.pid is not None
+            [stub] = stubs_of(own_triton.pid, MODEL)
+            os.kill(stub, signal.SIGKILL)
+            [ticket] = gateway.submit(stream_id, noise(0).tobytes())
+            failed = await ticket.result
+            assert failed.outcome is Outcome.FAILED, failed
+            [state] = [state for state in await gateway.models() if state.name == MODEL]
+            assert state.state == "failed"
+            assert "is being reloaded" in state.reason
+            assert not gateway.ready
+            await until(lambda: gateway.ready, 20)
+            [ticket] = gateway.submit(stream_id, noise(1).tobytes())
+            assert (await ticket.result).outcome is Outcome.MET
+            assert gateway.triton_ready
 
     asyncio.run(main())

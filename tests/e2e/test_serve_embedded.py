@@ -27,7 +27,7 @@ def options(built_models: Callable[..., Path], tmp_path: Path) -> list[str]:
     """Command-line options; the model repository has a path of its own, so that its Triton can be told apart."""
     repository = tmp_path / "repository"
     repository.mkdir()
-    (repository / "centerface").symlink_to(built_models("centerface") / "centerface")
+    (repository / "centerface").symlink_to((built_models("centerface") / "centerface").resolve())
     entries = tuple(ProfileEntry("centerface", "1", SHAPE, "UINT8", n, 100, 40.0, 40.0, 40.0) for n in (1, 2))
     write_profile(tmp_path / "profile.json", Profile(entries=entries))
     return [
@@ -50,14 +50,20 @@ def tritons(tmp_path: Path) -> list[int]:
     return found
 
 
+def tritonserver(tmp_path: Path) -> int:
+    """Return the pid of `tritonserver` itself, not of its supervisor."""
+    [pid] = [pid for pid in tritons(tmp_path) if Path(f"/proc/{pid}/comm").read_text().startswith("tritonserver")]
+    return pid
+
+
 def regions(pid: int) -> list[Path]:
     return list(Path("/dev/shm").glob(f"framegate-{pid}-*"))
 
 
 @contextmanager
-def serving(options: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(options: list[str], stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FRAMEGATE_")}
-    process = subprocess.Popen([*SERVE, *options], stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen([*SERVE, *options], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
     try:
         line = process.stdout.readline()
         assert line.startswith("ready at "), line
@@ -71,8 +77,9 @@ def send_a_frame(url: str) -> None:
     body = {"model": "centerface", "shape": SHAPE, "fps": 2, "deadline_ms": 5_000}
     stream = httpx.post(f"{url}/v1/streams", json=body).raise_for_status().json()
     frame = np.zeros(SHAPE, np.uint8).tobytes()
-    answer = httpx.post(url + stream["frames_url"], content=frame, timeout=30).raise_for_status()
-    [result] = answer.json()["results"]
+    answer = httpx.post(url + stream["frames_url"], content=frame, timeout=30)
+    httpx.delete(f"{url}/v1/streams/{stream['stream_id']}").raise_for_status()
+    [result] = answer.raise_for_status().json()["results"]
     assert result["outcome"] == "met"
     assert result["outputs"]
 
@@ -93,6 +100,32 @@ def test_it_serves_real_frames_and_ends_with_its_triton(options: list[str], tmp_
         assert process.wait(20) == 0
         assert not tritons(tmp_path)
         assert not regions(process.pid)
+
+
+def serves(url: str) -> bool:
+    try:
+        send_a_frame(url)
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code not in (502, 503):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_triton_that_is_killed_is_started_again(options: list[str], tmp_path: Path, times: int) -> None:
+    with serving(options, stderr=subprocess.PIPE) as (process, url):
+        send_a_frame(url)
+        for _ in range(times):
+            os.kill(tritonserver(tmp_path), signal.SIGKILL)
+            gone(lambda: not serves(url))  # within 10 s
+            assert httpx.get(f"{url}/v2/health/ready").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert errors.count("ERROR gateway.api.keeper: tritonserver ended by itself") == times
+    assert "Traceback" not in errors
+    gone(lambda: tritons(tmp_path))
 
 
 def test_what_a_killed_gateway_leaves_is_gone_after_the_next_start(options: list[str], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The quick profile on the stand-in: what is measured, what is left out, and the command."""
 
 import asyncio
+import io
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -10,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from gateway.cli import app
+from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import Category
 from gateway.errors import FramegateError, TritonUnavailable
 from gateway.runtime.profile_file import read_profile
 from gateway.triton.types import TensorInfo
-from profiler.command import parse_shape
+from profiler.command import parse_shape, table
 from profiler.plan import Plan, Report, fill, noise_frame
 from profiler.quick import measure
 from tests.runtime_support import make_settings, shm_files
@@ -112,7 +115,7 @@ def test_a_triton_that_goes_away_fails_the_point_instead_of_hanging() -> None:
 
 def test_no_triton_is_said_in_time() -> None:
     plan = Plan(("echo",), (), (1,), connect_limit_s=0.3)
-    with pytest.raises(TritonUnavailable, match="did not come up"):
+    with pytest.raises(TritonUnavailable, match=r"did not come up at 127.0.0.1:9 within 0.3 s: .*--embedded"):
         asyncio.run(measure(plan, make_settings("127.0.0.1:9"), ""))
 
 
@@ -163,8 +166,71 @@ def stand_in_thread(*models: Model) -> Iterator[StandIn]:
         loop.close()
 
 
+def test_models_that_do_not_load_in_time_are_told_from_no_triton() -> None:
+    plan = Plan(("echo",), ((8, 8),), (1,), load_limit_s=0.3)
+    seen: list[str] = []
+
+    async def main() -> None:
+        async with StandIn(Model("echo", loaded=False, load_delay_s=60.0)) as triton:
+            await measure(plan, make_settings(triton.url), "", lambda what, _: seen.append(what))
+
+    with pytest.raises(TritonUnavailable, match=r"did not load the models within 0.3 s"):
+        asyncio.run(main())
+    assert seen[0].startswith("waiting for Triton at 127.0.0.1:")
+    assert seen[1] == "loading echo"
+
+
 def command(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["profile", "--quick", "--samples", "3", "--arena-mb", "1", *arguments])
+
+
+@pytest.mark.parametrize(("flags", "samples"), [([], 200), (["--quick"], 50), (["--quick", "--samples", "7"], 7)])
+def test_quick_takes_fewer_samples(tmp_path: Path, flags: list[str], samples: int) -> None:
+    out = tmp_path / "box.json"
+    with stand_in_thread() as triton:
+        arguments = ["--model", "echo", "--shape", "8x8", "--batch", "1", "--arena-mb", "1", "--triton", triton.url]
+        result = CliRunner().invoke(app, ["profile", *flags, *arguments, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    [entry] = read_profile(out).entries
+    assert (entry.count, entry.p99_ms is not None) == (samples, True)
+    assert f"waiting for Triton at {triton.url}" in result.stderr
+
+
+def test_where_nothing_can_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out, said in ((tmp_path, "is a directory"), (tmp_path / "file" / "box.json", "file")):
+        result = command("--model", "m", "--triton", "127.0.0.1:9", "--out", str(out))
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert "waiting" not in result.stderr
+
+
+def test_nothing_measured_is_no_table_and_the_next_step_is_named(tmp_path: Path) -> None:
+    with stand_in_thread() as triton:
+        arguments = ("--model", "echo", "--model", "resnet152", "--batch", "1", "--model-repository", str(tmp_path))
+        result = command(*arguments, "--triton", triton.url, "--out", str(tmp_path / "box.json"))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "give --shape HxW" in result.stderr
+    assert "run framegate zoo build resnet152" in result.stderr
+    assert "zoo build echo" not in result.stderr
+
+
+def test_the_table_fits_80_columns_uncut() -> None:
+    names = ("inception_v3", "centerface")
+    entries = tuple(
+        ProfileEntry(name, "1", (1080, 1920, 3), "UINT8", batch, 1000, 1234.567, 2345.678, 3456.789, True)
+        for name in names
+        for batch in (1, 16)
+    )
+    console = Console(width=80, file=io.StringIO())
+    console.print(table(Report(Profile(entries=entries, device="a device", triton_version="2.51.0"), ())))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    for shown in ("inception_v3/1", "1080x1920x3", "1234.57", "2345.68", "planned", "a frame"):
+        assert shown in text
+    assert len(text.splitlines()) == 2 + len(entries), "a row was broken"
 
 
 def test_the_command_writes_a_file_and_shows_a_table(tmp_path: Path) -> None:

@@ -136,12 +136,18 @@ def test_an_exception_from_an_event_is_seen_and_remembered() -> None:
         raise RuntimeError("a fault of ours")
 
     rig.executor.start = broken  # type: ignore[method-assign]
+    told: list[str] = []
+    rig.driver.on_broken = lambda: told.append("broken")
     assert not rig.driver.broken
     with pytest.raises(RuntimeError, match="a fault of ours"):
         rig.driver.post(FramesArrived("a"))
     assert rig.driver.broken
-    rig.driver.post(WorkerBack(LOCAL_WORKER))
+    seen = len(rig.recorder.seen)
+    assert rig.driver.post(WorkerBack(LOCAL_WORKER)) == []
+    rig.clock.run()
     assert rig.driver.broken, "a broken driver does not heal"
+    assert len(rig.recorder.seen) == seen, "a broken driver decides nothing"
+    assert told == ["broken"]
 
 
 def test_a_thousand_jobs_of_equal_deadline_all_run_in_order() -> None:

@@ -1,6 +1,8 @@
 """What goes wrong with Triton, and what must come of it. Numbers are those of the field reports."""
 
 import asyncio
+import logging
+import mmap
 import os
 import signal
 import subprocess
@@ -200,7 +202,8 @@ def test_a_model_that_fails_at_some_batch_is_reported_with_it() -> None:
     async def main() -> None:
         async with StandIn() as triton:
             triton.error = lambda call: "no kernel" if call.rows == 3 else ""
-            async with running_gateway(triton.url) as gateway:
+            async with running_gateway(triton.url, wait_ready=False) as gateway:
+                await until(lambda: gateway.triton_ready)
                 await test(gateway, triton)
 
     asyncio.run(main())
@@ -238,11 +241,10 @@ def test_24_a_reply_with_too_few_rows_fails_the_job() -> None:
 def test_a_failed_job_carries_tritons_reason_and_the_next_one_runs() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
         record = await admitted(gateway)
-        triton.error = lambda call: "CUDA error 700"
+        triton.error = lambda call: "CUDA error 700" if len(triton.log("infer")) == 1 else ""
         [ticket] = gateway.submit(record.stream_id, frame(1))
         result = await ticket.result
         assert (result.outcome, result.reason, result.batch) == (Outcome.FAILED, "CUDA error 700", 1)
-        triton.error = lambda call: ""
         assert await served(gateway, record.stream_id) is Outcome.MET
         assert gateway.ready, "one failed job is no lost worker"
 
@@ -379,6 +381,36 @@ def test_43_a_killed_gateway_is_cleaned_up_after_by_the_next() -> None:
     assert not path.exists()
     for child in children:
         _wait_until_gone(child)
+
+
+def test_43_regions_of_killed_gateways_are_unregistered_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Triton holds a mapping of each until it is told, and nobody else will tell it."""
+
+    async def main() -> None:
+        async with StandIn() as triton, running_gateway(triton.url) as other:
+            dead, foreign, odd = "framegate-4711-00112233445566ff", "somebody-else", "framegate-notes"
+            for name in (dead, foreign, odd):
+                triton.regions[name] = mmap.mmap(-1, 4096)
+            alive = other.arena.region.name
+            async with running_gateway(triton.url) as gateway:
+                assert set(triton.regions) == {alive, gateway.arena.region.name, foreign, odd}
+            assert [call.name for call in triton.log("unregister")] == [dead, gateway.arena.region.name]
+
+    caplog.set_level(logging.INFO)
+    asyncio.run(main())
+    assert "framegate-4711-00112233445566ff" in caplog.text
+
+
+def test_43_a_dead_region_that_stays_registered_keeps_nobody_from_serving() -> None:
+    async def main() -> None:
+        async with StandIn() as triton:
+            triton.regions["framegate-4711-00112233445566ff"] = mmap.mmap(-1, 4096)
+            triton.busy_unregisters = 1
+            async with running_gateway(triton.url) as gateway:
+                record = await admitted(gateway)
+                assert await served(gateway, record.stream_id) is Outcome.MET
+
+    asyncio.run(main())
 
 
 def _children(pid: int) -> list[int]:

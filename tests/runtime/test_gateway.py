@@ -499,3 +499,17 @@ def test_without_triton_the_gateway_runs_and_says_503() -> None:
             assert refusal.value.retry_after_s
 
     asyncio.run(main())
+
+
+def test_a_name_that_could_lead_out_of_the_repository_is_never_sent_to_triton() -> None:
+    async def test(gateway: Gateway, triton: StandIn) -> None:
+        states = {state.name: state.reason for state in await gateway.models()}
+        assert "not of the form" in states["../../etc"]
+
+    async def main() -> None:
+        profile = make_profile(models=["echo", "../../etc"])
+        async with StandIn() as triton, running_gateway(triton.url, profile) as gateway:
+            assert triton.log("load") == []
+            await test(gateway, triton)
+
+    asyncio.run(main())

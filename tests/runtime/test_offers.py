@@ -1,4 +1,8 @@
 import asyncio
+import os
+import pickle
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -76,6 +80,29 @@ def test_a_process_that_dies_or_talks_nonsense_means_no_offers() -> None:
 
     for code in (DIE, TALK):
         run(Offers(limit_s=30, command=(sys.executable, "-c", code)), test)
+
+
+def test_ctrl_c_in_a_terminal_is_left_to_the_gateway() -> None:
+    """It goes to the whole process group; this process ends by end of file, without a word."""
+    process = subprocess.Popen(
+        Offers()._command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answers = []
+    for _ in range(2):
+        pickle.dump(refused(), process.stdin)
+        process.stdin.flush()
+        answers.append(pickle.load(process.stdout))
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.1)
+    _, said = process.communicate(timeout=30)
+    assert answers == [counter_offers(*refused())] * 2
+    assert (process.returncode, said) == (0, b"")
 
 
 def test_close_ends_the_process() -> None:

@@ -64,3 +64,21 @@ def test_errors_are_one_line(files, tmp_path):
 def test_options_have_to_make_sense(files):
     assert run(*files, "--job-deadline", "never").exit_code == 2
     assert run(*files, "--utilization-test", "never").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (bytes(range(128, 256)), "is not UTF-8 text"),
+        ('{"at_ms": 0}'.encode("utf-16"), "is not UTF-8 text"),
+        (b"[" * 200_000, "line 1: it is nested too deeply"),
+        (b'{"at_ms": ' * 200_000, "line 1: it is nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_one_line_too(files, tmp_path, content, said):
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(content)
+    result = run(bad, *files[1:])
+    assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
+    assert said in result.output
+    assert len(result.output.splitlines()) == 1

@@ -86,9 +86,11 @@ def test_an_older_recipe_is_built_again(tmp_path: Path) -> None:
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(builder.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ZooError, match=r"tensorflow is not installed: run pip install 'framegate\[graphdef\]'"):
+    with pytest.raises(
+        ZooError, match=r"tensorflow is not installed: run `make setup` .*pip install -e '\.\[graphdef\]'"
+    ):
         build("vgg16", tmp_path)
-    with pytest.raises(ZooError, match=r"onnx is not installed: run pip install 'framegate\[embedded\]'"):
+    with pytest.raises(ZooError, match=r"onnx is not installed: run `make setup` .*pip install -e '\.\[embedded\]'"):
         build("centerface", tmp_path)
 
 

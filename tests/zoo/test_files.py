@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway import paths
 from gateway.zoo import files
 from gateway.zoo.files import Manifest, is_intact, read_manifest, sha256, write_atomically
 
@@ -73,8 +74,24 @@ def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("FRAMEGATE_CACHE", str(tmp_path))
     assert files.cache_directory() == tmp_path
     monkeypatch.delenv("FRAMEGATE_CACHE")
-    assert files.cache_directory() == files.default_repository().parent / ".cache"
-    monkeypatch.setattr(files, "_ROOT", tmp_path / "site-packages")
+    assert files.cache_directory() == Path(__file__).parents[2] / ".cache"
+    monkeypatch.setattr(paths, "_ROOT", tmp_path / "site-packages")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert files.cache_directory() == tmp_path / "framegate"
+
+
+def test_the_repository_is_the_one_here_else_the_checkouts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert files.default_repository() == Path(__file__).parents[2] / "model_repository"
+    (tmp_path / "model_repository").mkdir()
     assert files.default_repository() == Path("model_repository")
+    (tmp_path / "model_repository").rmdir()
+    monkeypatch.setattr(paths, "_ROOT", tmp_path / "site-packages")
+    assert files.default_repository() == Path("model_repository")
+
+
+def test_a_repository_that_was_named_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert paths.find_repository(Path("elsewhere")) == Path("elsewhere")
+    for unnamed in (None, Path("model_repository")):
+        assert paths.find_repository(unnamed) == paths.default_repository()

@@ -1,0 +1,144 @@
+"""Tells a model that has broken from a frame that it cannot digest, and brings the broken one back.
+
+A model's process can die while Triton goes on and says that the model is ready: each of its jobs fails then, for
+good. A job can also fail because of what is in its frames, which is nobody's fault but theirs. So::
+
+    job refused ── probe: black frame, smallest shape ──┬─> answered: nothing more is done
+                                                        └─> refused too: failed ── unload, load, warm ──> served
+                                                                            └─ growing pauses ─┘
+
+The probe is part of the job that failed: the engine has not been told of its end yet, so nothing else runs on the
+device. Frames of a failed model fail at once, with the reason; other models go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.core.profile import Profile
+from gateway.core.types import NS_PER_S, Category
+from gateway.errors import FramegateError
+from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.loading import ModelLoader
+from gateway.runtime.models import Catalogue
+from gateway.triton.types import BackendError
+
+log = logging.getLogger(__name__)
+
+#: A model whose jobs go on failing though it answers probes is probed and logged no more often than this.
+_PROBE_PAUSE_S = 1.0
+#: After this long, the same reason is logged again.
+_REMIND_S = 60.0
+#: A probe may take this long, or ten times the profiled time of its frame if that is longer. Triton 2.51 takes 1 s to
+#: find that a Python model's process is dead.
+_PROBE_LIMIT_S = 2.0
+_PROBE_LIMIT_FACTOR = 10
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(slots=True)
+class _Case:
+    """A model whose jobs have failed. Times are the event loop's.
+
+    Attributes:
+        failures: Jobs since the last line in the log.
+        said, said_s: The last reason in the log, and when.
+        probed_s: When it was last probed.
+        broken: Why it has to be reloaded; empty while it answers probes.
+        due_s, pause_s: When the next reload is due, and the pause after it.
+    """
+
+    failures: int = 0
+    said: str = ""
+    said_s: float = -math.inf
+    probed_s: float = -math.inf
+    broken: str = ""
+    due_s: float = 0.0
+    pause_s: float = _FIRST_PAUSE_S
+
+
+class Repairs:
+    """The cases of one worker's models.
+
+    Args:
+        on_broken: Called when Triton should be looked at, and `repair` called, soon.
+    """
+
+    def __init__(
+        self,
+        executor: TritonExecutor,
+        catalogue: Catalogue,
+        loader: ModelLoader,
+        profile: Profile,
+        on_broken: Callable[[], object],
+    ) -> None:
+        self._executor = executor
+        self._catalogue = catalogue
+        self._loader = loader
+        self._profile = profile
+        self._on_broken = on_broken
+        self._cases: dict[str, _Case] = {}
+
+    async def examine(self, category: Category, reason: str) -> None:
+        """A job of `category` was refused with `reason`: probe its model, unless that was done just now."""
+        case = self._cases.setdefault(category.model, _Case())
+        now_s = asyncio.get_running_loop().time()
+        _say(case, category.model, reason, now_s)
+        if case.broken or now_s - case.probed_s < _PROBE_PAUSE_S:
+            return
+        case.probed_s = now_s
+        smallest = self._smallest(category)
+        limit_s = max(_PROBE_LIMIT_S, _PROBE_LIMIT_FACTOR * self._profile.execution_ns(smallest, 1) / NS_PER_S)
+        try:
+            await self._executor.warm(smallest, 1, limit_s)
+        except FramegateError:
+            return  # Triton was lost meanwhile
+        except BackendError as error:
+            if error.unreachable:
+                return
+            if error.code == "NOT_FOUND":  # somebody unloaded it, or Triton is another one: the next look tells
+                self._on_broken()
+                return
+            case.broken = error.message
+            case.due_s = now_s
+            log.warning("model %s has broken and is reloaded; a black frame fails too: %s", category.model, case.broken)
+            self._catalogue.fail(category.model, f"It has broken and is being reloaded: {case.broken}")
+            self._on_broken()
+
+    def _smallest(self, category: Category) -> Category:
+        shape = self._profile.shapes(category.model, category.version, category.dtype)[0]
+        return Category(category.model, category.version, shape, category.dtype)
+
+    async def repair(self) -> None:
+        """Reload the broken models whose time has come.
+
+        Raises:
+            BackendError: Triton went away meanwhile.
+        """
+        for model, case in list(self._cases.items()):
+            now_s = asyncio.get_running_loop().time()
+            if not case.broken or now_s < case.due_s:
+                continue
+            if any(name == model for name, _ in self._catalogue.serving):  # Triton was lost, and set up again
+                del self._cases[model]
+            elif await self._loader.reload(model):
+                log.info("model %s has been reloaded and is served again", model)
+                del self._cases[model]
+            else:
+                case.due_s = asyncio.get_running_loop().time() + case.pause_s
+                case.pause_s = min(2 * case.pause_s, _LONGEST_PAUSE_S)
+
+
+def _say(case: _Case, model: str, reason: str, now_s: float) -> None:
+    """Log a failed job: a new reason soon, the same one again after a while."""
+    case.failures += 1
+    silent_s = now_s - case.said_s
+    if silent_s < _PROBE_PAUSE_S or (reason == case.said and silent_s < _REMIND_S):
+        return
+    log.warning("a job of model %s failed (%d since this was last said): %s", model, case.failures, reason)
+    case.said, case.said_s, case.failures = reason, now_s, 0

@@ -1,0 +1,94 @@
+"""What one connection may cost: headers without end, bodies above the limit. Under the real server."""
+
+import http.client
+import re
+import time
+
+import pytest
+
+from gateway.api.connection import HEAD_BYTES
+from tests.api.served import FRAME
+from tests.api.test_bad_clients import head, read_answer, rss_bytes
+
+MIB = 1 << 20
+
+
+GET = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/streams HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (GET + b"X: ", b"x" * 65_536),
+        (GET, b"X-1: y\r\n" * 8_192),
+        (b"GET /", b"x" * 65_536),
+        (POST + b"0\r\nX: ", b"x" * 65_536),
+    ],
+    ids=["one header", "many headers", "the path", "a trailer"],
+)
+def test_headers_without_end(served, begin, more):
+    more *= 100 * MIB // len(more)
+    before = rss_bytes()
+    with served.connect() as connection:
+        connection.sendall(begin)
+        with pytest.raises(ConnectionError):
+            connection.sendall(more)
+    assert rss_bytes() - before < 16 * MIB
+    assert served.http.get("/v2/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("where", ["path", "header", "headers"])
+def test_headers_that_are_just_too_large_are_told_so(served, where):
+    def ask(size):
+        with served.connect() as connection:
+            path, headers = "/v2/health/live", ["A: b"]
+            if where == "path":
+                path += "?" + "x" * size
+            elif where == "header":
+                headers.append("X: " + "y" * size)
+            else:
+                headers.extend(["X: " + "y" * 99] * (size // 100))
+            connection.sendall(head("GET", path, *headers))
+            return read_answer(connection)
+
+    assert ask(HEAD_BYTES - 200)[0] == 200
+    status, headers, document = ask(HEAD_BYTES + 100)
+    assert (status, document["code"], document["limit_bytes"]) == (431, "head_too_large", HEAD_BYTES)
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["connection"] == "close"
+
+
+def test_headers_that_come_in_pieces_are_added_up(served):
+    with served.connect() as connection:
+        connection.sendall(GET + b"X: " + b"x" * (HEAD_BYTES - 1_000))
+        time.sleep(0.05)  # so that the rest is read by itself
+        connection.sendall(b"x" * 1_000 + b"\r\n\r\n")
+        assert read_answer(connection)[0] == 431
+
+
+def test_calls_behind_a_large_body_on_one_connection_are_not_taken_for_headers(served):
+    """Pipelined: one piece that arrives holds the end of a body and the next call's headers."""
+    with served.stream() as stream, served.connect() as connection:
+        call = head("POST", stream["frames_url"], f"Content-Length: {192 * 500}") + FRAME * 500
+        connection.sendall(call[:-100])
+        connection.sendall(call[-100:] + head("GET", "/v2/health/live") * 3)
+        data = b""
+        while data.count(b"HTTP/1.1 200") < 4:
+            data += connection.recv(1 << 16)
+        assert b"431" not in re.findall(rb"HTTP/1.1 (\d+)", data)
+
+
+def test_a_body_somewhat_above_the_limit_is_told_so(served):
+    """A client that writes all before it reads: 64 MiB and a little."""
+    host, port = served.url.removeprefix("http://").split(":")
+    with served.stream() as stream:
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("POST", stream["frames_url"], bytes(67_200_000))
+        answer = connection.getresponse()
+        assert answer.status == 413
+        connection.close()
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("PUT", stream["frames_url"], bytes(60 * MIB))
+        assert connection.getresponse().status == 405
+        connection.close()

@@ -1,0 +1,122 @@
+"""Answers that are written frame by frame: what others get of the loop meanwhile, counted in its turns."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from gateway.api.results import AT_ONCE_BYTES, PagedAnswer, dump, frame_result, is_large
+from gateway.core.types import Outcome
+from gateway.runtime.results import FrameResult
+from tests.api.asgi import DISCONNECT, Client, scope
+from tests.api.served import FRAME
+from tests.api.test_bad_clients import head
+from tests.api.test_impatience import keep_results
+
+ONE = FrameResult(
+    "s", 0, Outcome.MET, "", 5.0, 10.0, 1, 1.0, 4.0, False, (2, 2), {"y": np.arange(20_000, dtype=np.float32)}
+)
+RESULTS = [dataclasses.replace(ONE, seq=seq) for seq in range(10)]
+#: What follows the results of a long poll.
+REST = {"next_after": 9, "state": "active"}
+
+
+@pytest.mark.parametrize("rest", [{}, REST])
+def test_it_is_what_would_have_been_written_at_once(rest):
+    client = Client()
+    asyncio.run(PagedAnswer(RESULTS, rest)(scope("GET"), client.receive, client.send))
+    assert client.body == dump({"results": [frame_result(result) for result in RESULTS], **rest})
+    assert client.sent[0]["headers"] == [(b"content-type", b"application/json")]
+
+
+def test_others_get_their_turn_between_two_frames():
+    async def test():
+        turns, seen = 0, []
+
+        async def tick():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        client = Client()
+
+        async def send(message):  # as a server that never has to wait
+            seen.append(turns)
+            await client.send(message)
+
+        ticking = asyncio.ensure_future(tick())
+        await PagedAnswer(RESULTS, REST)(scope("GET"), client.receive, send)
+        ticking.cancel()
+        frames = seen[1:-1]  # without the head and the end
+        assert len(frames) == 11
+        assert all(after > before for before, after in itertools.pairwise(frames))
+
+    asyncio.run(test())
+
+
+def test_it_ends_when_the_client_goes_away():
+    client = Client()
+
+    async def receive():
+        while len(client.sent) < 4:
+            await asyncio.sleep(0)
+        return DISCONNECT
+
+    asyncio.run(PagedAnswer(RESULTS, REST)(scope("GET"), receive, client.send))
+    assert len(client.sent) < 8
+
+
+def of(*arrays):
+    return [dataclasses.replace(ONE, outputs=None if array is None else {"y": array}) for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("results", "large"),
+    [
+        ([], False),
+        (of(np.zeros(AT_ONCE_BYTES * 2, np.uint8)), False),
+        (of(np.zeros(AT_ONCE_BYTES, np.uint8), None), False),
+        (of(np.zeros(AT_ONCE_BYTES, np.uint8), np.zeros(1, np.uint8)), True),
+        (of(np.array([b"x"], object), None), True),
+        (of(None, None), False),
+    ],
+    ids=["none", "one", "at the limit", "above it", "strings", "no outputs"],
+)
+def test_what_is_large(results, large):
+    assert is_large(results) is large
+
+
+def test_small_answers_have_a_length_and_large_ones_come_in_pieces(served):
+    with served.stream() as stream:
+        small = served.http.post(stream["frames_url"], content=FRAME * 2)
+        assert int(small.headers["content-length"]) == len(small.content)
+        large = served.http.post(stream["frames_url"], content=FRAME * 400)
+        assert large.headers["transfer-encoding"] == "chunked"
+        assert [result["seq"] for result in large.json()["results"]] == list(range(2, 402))
+
+
+def test_a_long_poll_comes_in_pieces_too(served):
+    with served.stream() as stream:
+        served.http.post(stream["frames_url"], content=FRAME)
+        keep_results(served, stream, 10, AT_ONCE_BYTES)
+        poll = served.http.get(stream["results_url"])
+        assert poll.headers["transfer-encoding"] == "chunked"
+        assert (poll.json()["next_after"], poll.json()["state"]) == (10, "active")
+
+
+def test_http_1_0_knows_no_pieces(served):
+    with served.stream() as stream:
+        served.http.post(stream["frames_url"], content=FRAME)
+        keep_results(served, stream, 10, AT_ONCE_BYTES)
+        with served.connect() as connection:
+            connection.sendall(head("GET", stream["results_url"]).replace(b"HTTP/1.1", b"HTTP/1.0"))
+            data = b""
+            while part := connection.recv(1 << 16):
+                data += part
+    top, _, body = data.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in top
+    assert len(json.loads(body)["results"]) == 11
