@@ -97,6 +97,7 @@ def run(settings: Settings) -> None:
     Raises:
         ProfileMissing, EmbeddedTritonError, OSError: It cannot start; the message says what to do.
     """
+    from gateway.paths import find_repository
     from gateway.telemetry import logs
     from gateway.triton.embedded import EmbeddedTriton
 
@@ -107,7 +108,7 @@ def run(settings: Settings) -> None:
         return
     options = settings.embedded
     triton = EmbeddedTriton(
-        options.model_repository,
+        find_repository(options.model_repository),
         options.log_file,
         intra_op_threads=options.intra_op_threads,
         ready_timeout_s=options.start_timeout_s,

@@ -143,7 +143,7 @@ class Evidence(BaseModel):
 
 
 class CounterOffer(BaseModel):
-    """A change of one field that would be admitted now."""
+    """A change of one field that the same test admitted at that instant; it is tested again when taken."""
 
     field: Literal["period_ms", "deadline_ms", "shape"]
     value: float | tuple[int, ...]

@@ -124,7 +124,7 @@ class Registration:
     Attributes:
         spec: As tested: the version is filled in.
         stream: The new stream; None when refused, and for a check.
-        offers: For a refusal: changes that would be admitted now. May be empty for want of time.
+        offers: For a refusal: changes that the test admitted at its instant. May be empty for want of time.
     """
 
     spec: StreamSpec
