@@ -8,14 +8,19 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 #: Subcommand -> where its function lives. Each module imports its heavy parts inside the function.
+#: Two words where the first alone is a command as well.
 COMMANDS = {
     "serve": "gateway.api.command:serve",
     "triton": "gateway.triton.command:triton",
     "stream": "gateway.client.command:stream",
     "profile": "profiler.command:profile",
+    "profile interference": "profiler.interference_command:interference",
     "simulate": "gateway.sim.command:simulate",
+    "plan": "gateway.capacity.command:plan",
+    "accuracy": "gateway.capacity.command:accuracy",
     "demo": "gateway.demo.command:demo",
 }
 
@@ -32,9 +37,25 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class _Commands(TyperGroup):
+    """Takes two words for one command if there is one: `profile --model x`, and `profile interference --model x`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401
+        """Return name, command and the arguments that are left for it.
+
+        Their types are click's own or those of the copy that newer versions of typer carry: either way not to be named.
+        """
+        name = " ".join(args[:2])
+        if name in COMMANDS and (command := self.get_command(ctx, name)) is not None:
+            return name, command, args[2:]
+        return super().resolve_command(ctx, args)
+
+
 def build_app() -> typer.Typer:
     """Return the command line with every subcommand."""
-    app = typer.Typer(name="framegate", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+    app = typer.Typer(
+        name="framegate", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+    )
 
     @app.callback()
     def main(
@@ -45,7 +66,8 @@ def build_app() -> typer.Typer:
         """A soft real-time gateway in front of NVIDIA Triton Inference Server."""
 
     for name, target in COMMANDS.items():
-        app.command(name)(_load(target))
+        longer = [f"framegate {other}" for other in COMMANDS if other.startswith(f"{name} ")]
+        app.command(name, epilog=f"See also: {', '.join(longer)}" if longer else None)(_load(target))
     app.add_typer(_load("gateway.zoo.command:zoo"), name="zoo")  # type: ignore[arg-type]
     return app
 

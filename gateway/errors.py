@@ -210,6 +210,14 @@ class TooManyStreams(FramegateError):
     title = "There are too many streams"
 
 
+class AdmissionBusy(FramegateError):
+    """Streams come and go faster than this one could be tested, or too many wait for it. Sent with ``Retry-After``."""
+
+    code = "admission_busy"
+    status = 503
+    title = "The streams change too fast to decide"
+
+
 class NotSchedulable(FramegateError):
     """With this stream, some frame would miss. Members: `evidence`, `counter_offers`."""
 

@@ -123,14 +123,18 @@ class SchedulingSettings(Group):
     job_deadline: Literal["frame", "window"] = Field(
         "frame", description="A job's deadline: its frames' earliest, or the paper's joint + window."
     )
-    horizon_ms: float = Field(
-        10_000,
-        ge=100,
-        le=600_000,
-        allow_inf_nan=False,
-        description="How far ahead the exact test looks at unbounded streams.",
+    admission_test: Literal["auto", "exact", "sporadic"] = Field(
+        "auto",
+        description="`exact` follows every frame, or the schedule until it repeats; `sporadic` holds for any phase, "
+        "drift and jitter within the contracts; `auto`: exact while every stream is finite, else sporadic.",
     )
-    max_horizon_frames: int = Field(20_000, ge=100, le=1_000_000, description="How many future frames it looks at.")
+    max_horizon_frames: int = Field(
+        100_000, ge=100, le=1_000_000, description="The most frames that the exact test follows."
+    )
+    guard: bool = Field(
+        True,
+        description="Dispatch by the plan of the exact test. Off: plain EDF, under which an admitted set can miss.",
+    )
     dispatch_overhead_ms: float = Field(
         0.0, ge=0, le=1_000, allow_inf_nan=False, description="Added to every profiled execution time."
     )
@@ -243,6 +247,7 @@ class Settings(BaseSettings):
     def engine_config(self) -> EngineConfig:
         """Return the scheduling group as the engine's own configuration, in nanoseconds."""
         from gateway.core.config import (
+            AdmissionTest,
             EngineConfig,
             UtilizationTest,
         )  # inside: settings is a leaf, only drivers need the engine
@@ -252,8 +257,9 @@ class Settings(BaseSettings):
         return EngineConfig(
             early_dispatch=group.early_dispatch,
             job_deadline=JobDeadline(group.job_deadline),
-            horizon_ns=round(group.horizon_ms * NS_PER_MS),
             max_horizon_frames=group.max_horizon_frames,
+            admission_test=AdmissionTest(group.admission_test),
+            guard=group.guard,
             dispatch_overhead_ns=round(group.dispatch_overhead_ms * NS_PER_MS),
             utilization_test=UtilizationTest(group.utilization_test),
         )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from gateway.settings import Settings
-    from profiler.plan import Failure, Plan, Progress, Report
+    from profiler.ledger import Ledger
+    from profiler.perf_analyzer import Tool
+    from profiler.plan import Plan, Report
 
 _DEFAULT_BATCHES = (1, 2, 4, 8)
 _MIB = 1 << 20
@@ -25,10 +27,26 @@ _SAMPLES = 200
 _QUICK_SAMPLES = 50
 
 
+class EngineName(StrEnum):
+    """Who takes the samples."""
+
+    PERF_ANALYZER = "perf_analyzer"
+    NATIVE = "native"
+
+
 def profile(
     *,
-    model: Annotated[list[str], typer.Option(help="Model to measure; repeat for several.")],
-    quick: Annotated[bool, typer.Option("--quick", help="50 samples per point instead of 200: no p99.")] = False,
+    model: Annotated[list[str] | None, typer.Option(help="Model to measure; repeat for several.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="50 samples per point instead of 200, so no p99; the native engine.")
+    ] = False,
+    engine: Annotated[
+        EngineName | None,
+        typer.Option(
+            help="Who takes the samples: NVIDIA's tool, or the gateway's own path to Triton. Default: "
+            "perf_analyzer if there is one or pip can get it."
+        ),
+    ] = None,
     shape: Annotated[
         list[str] | None, typer.Option(help="HxW of a frame, for models that take any size; repeat for several.")
     ] = None,
@@ -43,51 +61,76 @@ def profile(
     out: Annotated[Path, typer.Option(help="The profile file; replaced when all is measured.")] = Path(
         "profiles/quick.json"
     ),
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--fresh",
+            help="Go on where an earlier run stopped, or measure all points. Default: go on if the same was asked for.",
+        ),
+    ] = None,
+    point_limit: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds that a point may take.")] = 120.0,
+    back_to_back: Annotated[
+        bool, typer.Option("--back-to-back", help="Native engine: no pauses between samples, as perf_analyzer does.")
+    ] = False,
+    while_loading: Annotated[
+        bool | None,
+        typer.Option(help="With --embedded: also measure each model while another one loads. Default: unless --quick."),
+    ] = None,
+    load_beside: Annotated[
+        str | None, typer.Option(help="The model to load meanwhile. Default: another one of those measured.")
+    ] = None,
+    perf_analyzer: Annotated[
+        Path | None, typer.Option(help="The executable. Default: that on PATH, in this environment or in .tools/.")
+    ] = None,
+    fetch_perf_analyzer: Annotated[
+        bool, typer.Option("--fetch-perf-analyzer", help="Download perf_analyzer into .tools/ with pip, now.")
+    ] = False,
+    plots: Annotated[
+        Path | None, typer.Option(help="Directory for pictures: time and throughput against batch size.")
+    ] = None,
     arena_mb: Annotated[int | None, typer.Option(help="Size of the shared-memory frame arena in MiB.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile instead of a table.")] = False,
 ) -> None:
     """Measure execution times of models on this device, for plans and for `framegate serve`.
 
-    It takes the gateway's own path to Triton, so what is measured is what the gateway will see.
+    Every point is written when it is measured; a run that was stopped goes on where it was.
 
     Exit status 1 when a point that was asked for could not be measured; the file then holds the others.
     """
-    from pydantic import ValidationError
-
-    from gateway.errors import FramegateError
-    from gateway.paths import find_repository, make_writable
-    from gateway.settings import Settings
+    from profiler.ledger import Ledger, Resume
     from profiler.plan import Plan
+    from profiler.quick import measure
+    from profiler.show import progress
 
     if embedded and triton is not None:
         _fail("--triton and --embedded exclude each other")
-    try:
+    if not model and not fetch_perf_analyzer:
+        _fail("name what to measure with --model")
+    ledger = Ledger(out, {None: Resume.IF_SAME, True: Resume.MUST, False: Resume.NEVER}[resume])
+    with _faults_said(ledger):
         plan = Plan(
-            models=tuple(dict.fromkeys(model)),
+            models=tuple(dict.fromkeys(model or [])),
             shapes=tuple(dict.fromkeys(parse_shape(text) for text in shape or [])),
             batches=tuple(sorted(set(batch or _DEFAULT_BATCHES))),
             samples=samples or (_QUICK_SAMPLES if quick else _SAMPLES),
+            pauses=not back_to_back,
+            point_limit_s=point_limit,
+            loads=not quick if while_loading is None else while_loading,
+            load_beside=load_beside or "",
         )
-        overrides: dict[str, Any] = {"triton": {"url": triton}} if triton else {}
-        if arena_mb is not None:
-            overrides["arena"] = {"bytes": arena_mb * _MIB}
-        options = {"model_repository": model_repository, "log_file": triton_log}
-        overrides["embedded"] = {name: value for name, value in options.items() if value is not None}
-        settings = Settings(**overrides)
-        repository = find_repository(settings.embedded.model_repository)
-        if out.is_dir():
-            _fail(f"--out {out} is a directory: name a file in it")
-        make_writable(out.parent)
-        with _progress(plan) as on_progress:
-            report = _measure(
-                plan, settings, on_progress, repository if embedded or settings.embedded.enabled else None
-            )
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}")
-    except (FramegateError, ValueError, OSError) as error:
-        _fail(str(error))
-    _finish(report, out, repository, as_json=as_json)
+        settings = _settings(triton, model_repository, triton_log, arena_mb)
+        _check_places(out, plots)
+        if engine is None and perf_analyzer is None and (quick or back_to_back):
+            engine = EngineName.NATIVE
+        tool = _tool(engine, perf_analyzer, fetch=fetch_perf_analyzer)
+        if not plan.models:
+            return
+        insist = engine is EngineName.PERF_ANALYZER or perf_analyzer is not None
+        with progress(plan) as on_progress:
+            measuring = functools.partial(measure, on_progress=on_progress, tool=tool, insist=insist, ledger=ledger)
+            report = _measure(measuring, plan, settings, embedded=embedded or settings.embedded.enabled)
+        pictures = _draw(report, plots)
+    _finish(report, out, pictures, settings.embedded.model_repository, as_json=as_json)
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -101,22 +144,114 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _measure(plan: Plan, settings: Settings, on_progress: Progress, repository: Path | None) -> Report:
-    """Measure in a Triton of our own on `repository`, or, without one, in that of `settings`."""
+def _tool(engine: EngineName | None, explicit: Path | None, *, fetch: bool) -> Tool | None:
+    """Return the perf_analyzer to measure with; None: the native engine, by choice or for want of one.
+
+    Raises:
+        PerfAnalyzerError: One was asked for and cannot be had.
+    """
+    from profiler import perf_analyzer
+
+    fetched = perf_analyzer.fetch(_say) if fetch else None
+    if engine is EngineName.NATIVE:
+        return None
+    if fetched is not None and explicit is None:
+        return fetched
+    if engine is EngineName.PERF_ANALYZER or explicit is not None:
+        return perf_analyzer.find(explicit) or perf_analyzer.fetch(_say)
+    try:
+        return perf_analyzer.find() or perf_analyzer.fetch(_say)
+    except perf_analyzer.PerfAnalyzerError as error:
+        _say(f"measuring through the gateway's own path (--engine native), for want of perf_analyzer: {error}")
+        return None
+
+
+def _settings(
+    triton: str | None, model_repository: Path | None, triton_log: Path | None, arena_mb: int | None
+) -> Settings:
+    """Return the settings, with the repository found. Raises ValidationError."""
+    from gateway.paths import find_repository
+    from gateway.settings import Settings
+
+    overrides: dict[str, Any] = {"triton": {"url": triton}} if triton else {}
+    if arena_mb is not None:
+        overrides["arena"] = {"bytes": arena_mb * _MIB}
+    options = {"model_repository": model_repository, "log_file": triton_log}
+    overrides["embedded"] = {name: value for name, value in options.items() if value is not None}
+    settings = Settings(**overrides)
+    group = settings.embedded
+    found = group.model_copy(update={"model_repository": find_repository(group.model_repository)})
+    return settings.model_copy(update={"embedded": found})
+
+
+def _check_places(out: Path, plots: Path | None) -> None:
+    """End here where nothing can be written, before anything is measured. Raises OSError."""
+    from gateway.paths import make_writable
+
+    if out.is_dir():
+        _fail(f"--out {out} is a directory: name a file in it")
+    make_writable(out.parent)
+    if plots is not None:
+        make_writable(plots)
+
+
+@contextlib.contextmanager
+def _faults_said(ledger: Ledger) -> Iterator[None]:
+    """Say in a line what cannot be done, and where a run that is stopped can go on."""
+    from pydantic import ValidationError
+
+    from gateway.errors import FramegateError
+    from profiler.perf_analyzer import PerfAnalyzerError
+
+    try:
+        yield
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}")
+    except (FramegateError, PerfAnalyzerError, ValueError, OSError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        if ledger.profile.entries:
+            _say(
+                f"stopped; {len(ledger.profile.entries)} points are in {ledger.partial}: the same command goes on there"
+            )
+        raise typer.Exit(130) from None
+
+
+def _measure(
+    measuring: Callable[..., Coroutine[Any, Any, Report]], plan: Plan, settings: Settings, *, embedded: bool
+) -> Report:
+    """Measure in a Triton of our own, or in that of `settings`.
+
+    Raises:
+        KeyboardInterrupt: On Ctrl-C and SIGTERM, when all that was started has ended.
+    """
+    import asyncio
     import dataclasses
+    import signal
 
     import uvloop
 
     from gateway.triton.embedded import EmbeddedTriton
     from profiler.device import device_name
-    from profiler.quick import measure
 
-    if repository is None:
-        report: Report = uvloop.run(measure(plan, settings, device_name(), on_progress))
+    def run(plan: Plan, settings: Settings) -> Report:
+        async def main() -> Report:
+            task = asyncio.create_task(measuring(plan, settings, device_name()))
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            return await task
+
+        try:
+            report: Report = uvloop.run(main())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
         return report
+
+    if not embedded:
+        return run(plan, settings)
     options = settings.embedded
     server = EmbeddedTriton(
-        repository,
+        options.model_repository,
         options.log_file,
         intra_op_threads=options.intra_op_threads,
         ready_timeout_s=options.start_timeout_s,
@@ -124,88 +259,46 @@ def _measure(plan: Plan, settings: Settings, on_progress: Progress, repository: 
     with server:
         group = settings.triton.model_copy(update={"url": server.grpc_url})
         plan = dataclasses.replace(plan, server_pid=server.pid)
-        settings = settings.model_copy(update={"triton": group})
-        report = uvloop.run(measure(plan, settings, device_name(), on_progress))
-        return report
+        return run(plan, settings.model_copy(update={"triton": group}))
 
 
-@contextlib.contextmanager
-def _progress(plan: Plan) -> Iterator[Progress]:
-    """Show a bar with the time left on stderr; where that is no terminal, a line for each step."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _draw(report: Report, directory: Path | None) -> list[Path]:
+    if directory is None:
+        return []
+    from profiler.plots import draw
 
-    points = len(plan.models) * max(1, len(plan.shapes)) * len(plan.batches)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=points * plan.samples)
-
-        def on_progress(what: str, samples: int) -> None:
-            if what:
-                bar.update(task, description=what)
-                if not console.is_terminal:
-                    typer.echo(what, err=True)
-            bar.advance(task, samples)
-
-        yield on_progress
+    return draw(report.profile, directory)
 
 
-def _finish(report: Report, out: Path, repository: Path, *, as_json: bool) -> None:
-    """Write the file, print what was measured, and end with the status."""
-    from gateway.runtime.profile_file import write_profile
+def _finish(report: Report, out: Path, pictures: list[Path], repository: Path, *, as_json: bool) -> None:
+    """Print what was measured, and end with the status."""
+    from profiler.show import describe_failure
 
-    if report.profile.entries:
-        write_profile(out, report.profile)
+    written = [str(path) for path in ([out] if report.profile.entries else []) + pictures]
     if as_json:
         failed = [{"model": f.model, "shape": f.shape, "batch": f.batch, "reason": f.reason} for f in report.failures]
-        written = str(out) if report.profile.entries else None
-        typer.echo(json.dumps({"profile": report.profile.to_dict(), "failed": failed, "file": written}))
+        file = str(out) if report.profile.entries else None
+        plots = [str(path) for path in pictures]
+        typer.echo(json.dumps({"profile": report.profile.to_dict(), "failed": failed, "file": file, "plots": plots}))
     elif report.profile.entries:
         from rich.console import Console
 
+        from profiler.show import table
+
         Console().print(table(report))
-        typer.echo(f"written to {out}")
+        typer.echo(f"written to {', '.join(written)}")
     for failure in report.failures:
         typer.echo(describe_failure(failure, repository), err=True)
     if report.failures:
+        if report.profile.entries:
+            _say("the same command again tries only these; with --fresh it measures everything")
         raise typer.Exit(1)
 
 
-def table(report: Report) -> RenderableType:
-    """Return what was measured as a table of at most 80 columns, unless a model's name is very long."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    headline = f"{report.profile.device}, Triton {report.profile.triton_version}; times in ms"
-    figures = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("model", "shape", "batch", "samples", "p50", "p99", "planned", "a frame"):
-        figures.add_column(name, justify="left" if name in {"model", "shape"} else "right", overflow="fold")
-    for entry in report.profile.entries:
-        times = (entry.p50_ms, entry.p99_ms, entry.execution_ms, entry.execution_ms / entry.batch)
-        figures.add_row(
-            f"{entry.model}/{entry.version}",
-            "x".join(map(str, entry.shape)),
-            str(entry.batch),
-            str(entry.count),
-            *(f"{time:.2f}" for time in times),
-        )
-    return Group(Text(headline), figures)
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
 
 
-def describe_failure(failure: Failure, repository: Path) -> str:
-    """Return one line on what could not be measured and why; with the next step if the model is not built yet."""
-    from gateway.zoo.registry import MODELS, VERSION
-
-    point = f" {'x'.join(map(str, failure.shape))} batch {failure.batch}" if failure.batch else ""
-    line = f"not measured: {failure.model}{point}: {failure.reason}"
-    spec = MODELS.get(failure.model)
-    if spec is not None and not (repository / spec.name / VERSION / spec.file).exists():
-        line += f" It is not built in {repository}: run framegate zoo build {spec.name}"
-    return " ".join(line.split())  # Triton's reasons have line breaks
-
-
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     typer.echo(f"framegate profile: {message}", err=True)
     raise typer.Exit(2)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gateway.core.profile import Profile
+from gateway.core.types import Category
 from gateway.errors import FramegateError
 from gateway.runtime.models import frame_bytes
 from gateway.triton.types import TensorInfo
@@ -22,20 +23,49 @@ class Plan:
         models: Names of models.
         shapes: Sizes for the free axes of a model's input, or its whole shape; empty for models without free axes.
         batches: Batch sizes.
-        samples: Per point.
+        samples: Per point, warm-up not counted.
+        pauses: Native engine: some samples come after a pause, as a live stream's frames do (`profiler.pauses`).
+            False: all of them back to back, as perf_analyzer takes them.
+        point_limit_s: A point takes no longer: the native engine keeps what samples it has, perf_analyzer is asked for
+            as many as fit, and killed when that was wrong.
         connect_limit_s: How long to wait for Triton to answer.
         load_limit_s: How long to wait, from then on, for the models to load.
         server_pid: Of a tritonserver on this machine that is ours: its models are also unloaded and loaded once
             each, and their memory is measured. None: only execution times.
+        loads: With `server_pid`: also how much longer a model's executions take while another one loads.
+        load_beside: The other one; empty: another of `models`, the one measured if there is no other.
     """
 
     models: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     batches: tuple[int, ...]
     samples: int = 200
+    pauses: bool = True
+    point_limit_s: float = 120.0
     connect_limit_s: float = 15.0
     load_limit_s: float = 180.0
     server_pid: int | None = None
+    loads: bool = False
+    load_beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing to measure, resolved.
+
+    Attributes:
+        category: Model, version, shape and dtype.
+        batch: Frames in a batch.
+        input_name: Of the model's one input.
+    """
+
+    category: Category
+    batch: int
+    input_name: str
+
+    def __str__(self) -> str:
+        """Return it as shown while it is measured."""
+        return f"{self.category.model} {'x'.join(map(str, self.category.shape))} batch {self.batch}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,24 @@ import numpy as np
 
 from gateway.core.profile_entry import MIN_SAMPLES, ProfileEntry
 from gateway.core.types import Category
+from profiler.perf_analyzer import Split
 
 #: The medians of the first and the second half of a settled measurement differ by less than this.
 _DRIFT = 0.10
 
 
-def entry(category: Category, batch: int, samples_ms: Sequence[float]) -> ProfileEntry:
+def entry(
+    category: Category,
+    batch: int,
+    samples_ms: Sequence[float],
+    *,
+    settled: bool = True,
+    split: Split | None = None,
+) -> ProfileEntry:
     """Return the entry for `samples_ms`, in the order in which they were taken.
+
+    It is stable when there are enough of them, the medians of their halves agree, and whoever measured did not say
+    otherwise (`settled`). `split` is how the server spent the time, if that is known.
 
     The 99th percentile is a sample that really occurred, the next one at or above the rank. Under
     `MIN_SAMPLES` samples it is the maximum, near enough, and the profile's readers plan with 1.1 times that.
@@ -32,7 +43,11 @@ def entry(category: Category, batch: int, samples_ms: Sequence[float]) -> Profil
         p50_ms=_rounded(float(np.percentile(values, 50))),
         p99_ms=_rounded(float(np.percentile(values, 99, method="higher"))),
         max_ms=_rounded(float(values.max())),
-        stable=len(values) >= MIN_SAMPLES and _settled(values),
+        stable=settled and len(values) >= MIN_SAMPLES and _settled(values),
+        queue_ms=split.queue_ms if split else None,
+        compute_input_ms=split.compute_input_ms if split else None,
+        compute_infer_ms=split.compute_infer_ms if split else None,
+        compute_output_ms=split.compute_output_ms if split else None,
     )
 
 

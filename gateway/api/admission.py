@@ -8,16 +8,34 @@ from gateway.api.schemas import CounterOffer, Evidence, FirstMiss
 from gateway.core import verdict as core
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 from gateway.errors import DeadlineInfeasible, FramegateError, NotProfiled, NotSchedulable
+from gateway.runtime.results import Registration
 
 #: How the stream that is asked for is called in its own evidence: it has no id yet.
 THIS_STREAM = "this"
 
-#: Stream id -> name; None if there is no such stream.
-Names = Callable[[str], str | None]
+#: `Verdict.test` of the test whose evidence is a worst case.
+SPORADIC = "sporadic"
+_BEYOND_SPORADIC = (
+    "One window would hold more frames than scheduling.max_horizon_frames allows: shorten the deadline or the jitter,"
+    " or raise the limit."
+)
+_BEYOND_EXACT = (
+    "The exact test would have to follow more frames than scheduling.max_horizon_frames allows, or the schedule never"
+    " repeats: ask for fewer frames or for a period that has a short common multiple with the others', raise the limit,"
+    " or set scheduling.admission_test to auto."
+)
+_HALF = "A frame may wait half its deadline for its window to end; its job has to be done in the other half."
+
+#: Streams named in one sentence; the evidence has them all.
+_NAMED = 5
+
+#: Stream id -> name, empty if it has none.
+Names = Callable[[str], str]
 
 
-def evidence(verdict: core.Verdict, spec: StreamSpec, names: Names) -> Evidence:
-    """Return what the test found about `spec`."""
+def evidence(answer: Registration, names: Names) -> Evidence:
+    """Return what the test found."""
+    verdict = answer.verdict
     return Evidence(
         test=verdict.test,
         phase=verdict.phase,
@@ -25,20 +43,25 @@ def evidence(verdict: core.Verdict, spec: StreamSpec, names: Names) -> Evidence:
         utilization=verdict.utilization,
         horizon_ms=verdict.horizon_ns / NS_PER_MS,
         frames_checked=verdict.frames_checked,
-        worst_latency_ms=None if verdict.worst_latency_ns is None else verdict.worst_latency_ns / NS_PER_MS,
-        first_miss=None if verdict.first_miss is None else _first_miss(verdict.first_miss, spec, names),
+        worst_latency_ms=predicted_worst_ms(verdict),
+        first_miss=None if verdict.first_miss is None else _first_miss(verdict.first_miss, answer, names),
     )
 
 
-def _first_miss(miss: core.FirstMiss, spec: StreamSpec, names: Names) -> FirstMiss:
-    known = [(stream_id, names(stream_id)) for stream_id in miss.streams]
+def predicted_worst_ms(verdict: core.Verdict) -> float | None:
+    """Return the largest latency that the test foresees for the stream; None if it does not say."""
+    return None if verdict.worst_latency_ns is None else verdict.worst_latency_ns / NS_PER_MS
+
+
+def _first_miss(miss: core.FirstMiss, answer: Registration, names: Names) -> FirstMiss:
+    asked = answer.candidate
     return FirstMiss(
         model=miss.category.model,
         version=miss.category.version,
         shape=miss.category.shape,
         dtype=miss.category.dtype,
-        streams=[THIS_STREAM if name is None else stream_id for stream_id, name in known],
-        names=[spec.name if name is None else name for _, name in known],
+        streams=[THIS_STREAM if stream_id == asked else stream_id for stream_id in miss.streams],
+        names=[answer.spec.name if stream_id == asked else names(stream_id) for stream_id in miss.streams],
         frames=miss.frames,
         release_ms=miss.release_ns / NS_PER_MS,
         deadline_ms=miss.deadline_ns / NS_PER_MS,
@@ -82,21 +105,35 @@ def _explain(found: Evidence, spec: StreamSpec) -> str:
     if found.reason == core.Reason.DEADLINE_INFEASIBLE:
         return f"One frame of {what} takes longer than the deadline of {spec.deadline_ns / NS_PER_MS:g} ms."
     if found.reason == core.Reason.BEYOND_HORIZON:
-        return (
-            f"The test looks at {found.frames_checked} frames, {found.horizon_ms:.0f} ms ahead, and some stream's first"
-            " window ends after that: shorten its deadline or start, or raise scheduling.max_horizon_frames."
-        )
+        return _BEYOND_SPORADIC if found.test == SPORADIC else _BEYOND_EXACT
     if found.first_miss is None:
         return f"With this stream the device would be asked for {100 * found.utilization:.0f} % of its time."
-    miss = found.first_miss
-    others = [name or _called(stream_id) for stream_id, name in zip(miss.streams, miss.names, strict=True)]
+    return _explain_worst_case(found.first_miss) if found.test == SPORADIC else _explain_miss(found.first_miss, spec)
+
+
+def _explain_miss(miss: FirstMiss, spec: StreamSpec) -> str:
     said = (
-        f"With this stream, a batch of {miss.frames} of {', '.join(others)} would end {miss.late_ms:.1f} ms"
+        f"With this stream, a batch of {miss.frames} of {_named(miss)} would end {miss.late_ms:.1f} ms"
         f" after its deadline, {miss.deadline_ms:.0f} ms from now."
     )
     if list(miss.streams) == [THIS_STREAM] and 2 * (miss.finish_ms - miss.release_ms) > spec.deadline_ns / NS_PER_MS:
-        said += " A frame may wait half its deadline for its window to end; its job has to be done in the other half."
+        said += f" {_HALF}"
     return said
+
+
+def _explain_worst_case(miss: FirstMiss) -> str:
+    said = (
+        f"With this stream, in the worst case of arrivals that the contracts allow, frames of {_named(miss)} would be"
+        f" answered {miss.late_ms:.1f} ms after their deadline: all that has to be done by then, and one batch that may"
+        f" be in the way, takes {miss.finish_ms:.1f} ms, and there are {miss.deadline_ms:.1f} ms for it."
+    )
+    return f"{said} {_HALF}" if list(miss.streams) == [THIS_STREAM] else said
+
+
+def _named(miss: FirstMiss) -> str:
+    names = [name or _called(stream_id) for stream_id, name in zip(miss.streams, miss.names, strict=True)]
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _called(stream_id: str) -> str:

@@ -18,6 +18,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import FramegateError, MethodNotAllowed, NotFound, ValidationFailed
@@ -25,6 +26,7 @@ from gateway.errors import FramegateError, MethodNotAllowed, NotFound, Validatio
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 #: More faults than this in one body help nobody.
 MAX_LISTED_ERRORS = 20
 #: Names of unknown fields are the caller's text: cut, so that an answer stays small.
@@ -78,11 +80,20 @@ def _from_http(error: HTTPException, request: Request) -> FramegateError:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return NotFound("See /docs for the calls that this gateway answers.")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        return MethodNotAllowed(f"{request.method} is not allowed here; {allowed} is.")
+        return MethodNotAllowed(f"{request.method} is not allowed here; {_allowed(request) or 'another method'} is.")
     if error.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
         return ValidationFailed(str(error.detail)[:500], errors=[])
     return FramegateError()
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods of the path. The router names those of the first route that it found, of perhaps several."""
+
+    def leads_somewhere(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return ", ".join(method for method in _METHODS if leads_somewhere(method))
 
 
 def register(app: FastAPI) -> None:
@@ -94,7 +105,10 @@ def register(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
-        return problem_response(_from_http(error, request), error.headers)
+        headers = dict(error.headers or {})
+        if "Allow" in headers:
+            headers["Allow"] = _allowed(request)
+        return problem_response(_from_http(error, request), headers)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_request: Request, error: RequestValidationError) -> Response:

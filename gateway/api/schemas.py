@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from gateway.core.types import MAX_INTERVAL_NS, MIN_INTERVAL_NS, NS_PER_MS, NS_PER_S, OnLate, StreamSpec
+from gateway.core.types import (
+    MAX_BURST,
+    MAX_INTERVAL_NS,
+    MIN_INTERVAL_NS,
+    NS_PER_MS,
+    NS_PER_S,
+    OnLate,
+    StreamSpec,
+)
 
 MIN_INTERVAL_MS = MIN_INTERVAL_NS / NS_PER_MS
 MAX_INTERVAL_MS = MAX_INTERVAL_NS / NS_PER_MS
@@ -26,6 +34,8 @@ Version = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,17}$", strict
 #: A label for people: printable, one line.
 StreamName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f\u2028\u2029]{0,128}$", strict=True)]
 Interval = Annotated[float, Field(ge=MIN_INTERVAL_MS, le=MAX_INTERVAL_MS, allow_inf_nan=False, strict=True)]
+#: An interval that may be nothing.
+Delay = Annotated[float, Field(ge=0, le=MAX_INTERVAL_MS, allow_inf_nan=False, strict=True)]
 Axis = Annotated[int, Field(ge=1, le=65_536, strict=True)]
 #: Triton's datatypes of fixed size, with that size in bytes.
 DTYPE_BYTES = {
@@ -59,17 +69,23 @@ class StreamRequest(BaseModel):
         min_length=1, max_length=8, description="One frame, without batch axis, in the model's input layout."
     )
     dtype: DtypeName = Field("UINT8", description="Triton's datatype of a frame.")
-    period_ms: Interval | None = Field(None, description="Time between two frames; give this or `fps`.")
+    period_ms: Interval | None = Field(
+        None, description="Time between two frames; with `burst`, between two groups. Give this or `fps`."
+    )
     fps: Annotated[float, Field(ge=MIN_FPS, le=MAX_FPS, allow_inf_nan=False, strict=True)] | None = Field(
-        None, description="Frames per second; give this or `period_ms`."
+        None, description="Frames per second; with `burst`, groups per second. Give this or `period_ms`."
     )
     deadline_ms: Interval = Field(description="Each frame is to be answered this long after it arrived.")
     frames: Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)] | None = Field(
         None, description="How many frames will come; absent: no end."
     )
-    start_in_ms: Annotated[float, Field(ge=0, le=MAX_INTERVAL_MS, allow_inf_nan=False, strict=True)] = Field(
-        0.0, description="When the first frame will come, from now."
+    burst: Annotated[int, Field(ge=1, le=MAX_BURST, strict=True)] = Field(
+        1, description="Frames that come together, as one group, once in a period. Admission counts on it."
     )
+    jitter_ms: Delay = Field(
+        0.0, description="A frame or group may be up to this much later than its period says. Admission counts on it."
+    )
+    start_in_ms: Delay = Field(0.0, description="When the first frame will come, from now.")
     on_late: OnLate = Field(OnLate.DROP, description="What becomes of a frame that is late before it is dispatched.")
     service_class: Literal["real_time"] = Field("real_time", description="`best_effort` is not served yet.")
     name: StreamName = Field("", description="A label for people; need not be unique.")
@@ -96,6 +112,8 @@ class StreamRequest(BaseModel):
             period_ns=period_ns,
             deadline_ns=round(self.deadline_ms * NS_PER_MS),
             frames=self.frames,
+            burst=self.burst,
+            jitter_ns=round(self.jitter_ms * NS_PER_MS),
             start_in_ns=round(self.start_in_ms * NS_PER_MS),
             on_late=self.on_late,
             name=self.name,
@@ -114,7 +132,11 @@ class ResultsQuery(BaseModel):
 
 
 class FirstMiss(BaseModel):
-    """The first job that would end after its deadline. Times count from the instant of the test."""
+    """The first job that would end after its deadline.
+
+    Times count from the instant of the test; with the sporadic test, from the moment from which the device is busy
+    without a pause in the worst case of arrivals, and `finish_ms` is when all that is due by then would be done.
+    """
 
     model: str
     version: str
@@ -132,13 +154,16 @@ class FirstMiss(BaseModel):
 class Evidence(BaseModel):
     """What an admission test found."""
 
-    test: str = Field(description="Which test decided.")
-    phase: int = Field(description="1: utilisation; 2: every future frame; 0: refused on its own figures.")
+    test: str = Field(
+        description="Which test decided: `exact`, every frame of finite streams; `hyperperiod`, the schedule until it "
+        "repeats; `sporadic`, the worst case of any phase, drift and jitter within the contracts."
+    )
+    phase: int = Field(description="1: utilisation; 2: the test itself; 0: refused on its own figures.")
     reason: str | None = Field(description="Why it was refused; null if it was not.")
     utilization: float = Field(description="Lower bound of the device's long-run use with this stream.")
     horizon_ms: float = Field(description="How far ahead phase 2 looked.")
     frames_checked: int
-    worst_latency_ms: float | None = Field(description="Largest planned latency of this stream's frames.")
+    worst_latency_ms: float | None = Field(description="Largest predicted latency of this stream's frames.")
     first_miss: FirstMiss | None
 
 
@@ -172,14 +197,20 @@ class StreamState(BaseModel):
     dtype: str
     frame_bytes: int
     period_ms: float
-    fps: float
+    fps: float = Field(description="Periods per second: with `burst`, groups.")
     deadline_ms: float
     frames: int | None
+    burst: int
+    jitter_ms: float
     on_late: str
     service_class: str
     accepted: int
     in_flight: int
     outcomes: dict[str, int]
+    worst_latency_ms: float | None = Field(description="Largest latency that admission predicted; null if not known.")
+    observed_worst_latency_ms: float | None = Field(
+        description="Largest latency of a frame that was answered; null before the first."
+    )
     frames_url: str
     results_url: str
 
@@ -191,7 +222,7 @@ class StreamAdmitted(StreamState):
 
 
 class StreamList(BaseModel):
-    """All streams that are not forgotten."""
+    """The streams that are not over, in order of admission."""
 
     streams: list[StreamState]
     utilization: float = Field(description="Lower bound of the device's long-run use.")

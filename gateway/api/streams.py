@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ValidationError
 
-from gateway.api.admission import Names, counter_offers, evidence, refusal
+from gateway.api.access import CLIENT_GONE
+from gateway.api.admission import counter_offers, evidence, predicted_worst_ms, refusal
 from gateway.api.problems import describe, from_pydantic
-from gateway.api.schemas import AdmissionAnswer, StreamAdmitted, StreamList, StreamRequest, StreamState
-from gateway.api.state import ApiState, State
+from gateway.api.schemas import AdmissionAnswer, Evidence, StreamAdmitted, StreamList, StreamRequest, StreamState
+from gateway.api.state import ApiState, State, while_wanted
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome
 from gateway.errors import (
+    AdmissionBusy,
     ArenaTooSmall,
     BodyTooLarge,
     DeadlineInfeasible,
@@ -33,7 +36,7 @@ from gateway.errors import (
     UploadTimeout,
     ValidationFailed,
 )
-from gateway.runtime.results import StreamRecord
+from gateway.runtime.results import Registration, StreamRecord
 
 router = APIRouter(prefix="/v1", tags=["streams"])
 
@@ -41,7 +44,8 @@ router = APIRouter(prefix="/v1", tags=["streams"])
 STREAM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _REFUSALS = (UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, BodyTooLarge)
-_MALFORMED = (UnsupportedMediaType, ValidationFailed, UploadTimeout, UploadsFull, TritonUnavailable, Stopping)
+_MALFORMED = (UnsupportedMediaType, ValidationFailed, UploadTimeout, UploadsFull)
+_NOT_NOW = (TritonUnavailable, AdmissionBusy, Stopping)
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -102,11 +106,15 @@ def describe_stream(record: StreamRecord) -> dict[str, Any]:
         "fps": NS_PER_S / spec.period_ns,
         "deadline_ms": spec.deadline_ns / NS_PER_MS,
         "frames": spec.frames,
+        "burst": spec.burst,
+        "jitter_ms": spec.jitter_ns / NS_PER_MS,
         "on_late": spec.on_late,
         "service_class": spec.service_class,
         "accepted": record.accepted,
         "in_flight": record.in_flight,
         "outcomes": {outcome.value: record.outcomes.get(outcome, 0) for outcome in Outcome},
+        "worst_latency_ms": predicted_worst_ms(record.verdict),
+        "observed_worst_latency_ms": record.worst_latency_ms,
         "frames_url": f"{url}/frames",
         "results_url": f"{url}/results",
     }
@@ -123,9 +131,14 @@ def find_stream(state: ApiState, stream_id: str) -> StreamRecord:
     return state.gateway.stream(stream_id)
 
 
-def _names(state: ApiState) -> Names:
-    known = {record.stream_id: record.spec.name for record in state.gateway.streams()}
-    return known.get
+def _evidence(state: ApiState, answer: Registration) -> Evidence:
+    def name(stream_id: str) -> str:
+        try:
+            return state.gateway.stream(stream_id).spec.name
+        except StreamNotFound:
+            return ""  # it ended while the answer was prepared, and is forgotten
+
+    return evidence(answer, name)
 
 
 @router.post(
@@ -133,51 +146,78 @@ def _names(state: ApiState) -> Names:
     status_code=201,
     response_model=StreamAdmitted,
     responses=describe(
-        *_REFUSALS, *_MALFORMED, NotSchedulable, NotProfiled, DeadlineInfeasible, TooManyStreams, ArenaTooSmall
+        *_REFUSALS,
+        *_MALFORMED,
+        *_NOT_NOW,
+        NotSchedulable,
+        NotProfiled,
+        DeadlineInfeasible,
+        TooManyStreams,
+        ArenaTooSmall,
     ),
     openapi_extra=_BODY,
 )
 async def register_stream(
-    wanted: Annotated[StreamRequest, Depends(registration_request)], state: State, response: Response
-) -> StreamAdmitted:
-    """Register a camera. It is admitted only if every frame of every stream can still be answered in time."""
+    wanted: Annotated[StreamRequest, Depends(registration_request)], state: State, request: Request, response: Response
+) -> StreamAdmitted | Response:
+    """Register a camera. It is admitted only if every frame of every stream can still be answered in time.
+
+    Registrations that come together are decided one after another. A client that goes away before it is its turn has
+    not registered anything.
+    """
     try:
         state.check_not_stopping()
-        names = _names(state)
-        registration = await state.gateway.register(wanted.spec())
-        found = evidence(registration.verdict, registration.spec, names)
-        if registration.stream is None:
-            raise refusal(found, counter_offers(registration.offers), registration.spec)
+        answer = await _while_wanted(state.gateway.register(wanted.spec()), request, state)
+        if answer is None:
+            state.metrics.registrations.labels("client_gone").inc()
+            return Response(status_code=CLIENT_GONE)
+        state.metrics.tested("register", answer.verdict.test, answer.test_s)
+        found = _evidence(state, answer)
+        if answer.stream is None:
+            raise refusal(found, counter_offers(answer.offers), answer.spec)
     except FramegateError as error:
         state.metrics.registrations.labels(error.code).inc()
         raise
     state.metrics.registrations.labels("admitted").inc()
-    response.headers["Location"] = f"/v1/streams/{registration.stream.stream_id}"
-    return StreamAdmitted(**describe_stream(registration.stream), admission=found)
+    response.headers["Location"] = f"/v1/streams/{answer.stream.stream_id}"
+    return StreamAdmitted(**describe_stream(answer.stream), admission=found)
+
+
+async def _while_wanted(
+    work: Coroutine[Any, Any, Registration], request: Request, state: ApiState
+) -> Registration | None:
+    """Return what `work` returns; None if the client went away first. Raises `Stopping`, and what `work` raises."""
+    answer = await while_wanted(work, request.receive, state.draining)
+    if answer is None:
+        state.check_not_stopping()
+    return answer
 
 
 @router.post(
     "/admission/check",
     response_model=AdmissionAnswer,
     response_model_exclude_none=False,
-    responses=describe(*_REFUSALS, *_MALFORMED),
+    responses=describe(*_REFUSALS, *_MALFORMED, *_NOT_NOW),
     openapi_extra=_BODY,
 )
-async def check_admission(wanted: Wanted, state: State) -> AdmissionAnswer:
+async def check_admission(wanted: Wanted, state: State, request: Request) -> AdmissionAnswer | Response:
     """Would this camera be admitted now? Nothing is changed, and a refusal is an answer like any other."""
-    registration = await state.gateway.check(wanted.spec())
+    answer = await _while_wanted(state.gateway.check(wanted.spec()), request, state)
+    if answer is None:
+        return Response(status_code=CLIENT_GONE)
+    state.metrics.tested("check", answer.verdict.test, answer.test_s)
     return AdmissionAnswer(
-        admitted=registration.verdict.admitted,
-        model=registration.spec.model,
-        version=registration.spec.version,
-        evidence=evidence(registration.verdict, registration.spec, _names(state)),
-        counter_offers=counter_offers(registration.offers),
+        admitted=answer.verdict.admitted,
+        model=answer.spec.model,
+        version=answer.spec.version,
+        evidence=_evidence(state, answer),
+        counter_offers=counter_offers(answer.offers),
     )
 
 
 @router.get("/streams", response_model=StreamList)
 async def list_streams(state: State) -> StreamList:
-    """Return all streams, also those that ended not long ago."""
+    """Return the streams that are not over. One that has ended can be looked at by its id for a while."""
     return StreamList(
         streams=[StreamState(**describe_stream(record)) for record in state.gateway.streams()],
         utilization=state.gateway.view().utilization,

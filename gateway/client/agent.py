@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -40,6 +41,8 @@ class AgentOptions:
     loop: bool = False
     url: str = DEFAULT_URL
     name: str = ""
+    burst: int = 1
+    jitter_ms: float = 0.0
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -54,6 +57,8 @@ def explain_refusal(
     if (miss := evidence.first_miss) is not None:
         shape = "x".join(map(str, miss.shape))
         names = ", ".join(name or stream for name, stream in zip(miss.names, miss.streams, strict=True))
+        if evidence.test == "sporadic":
+            lines.append("in the worst case of arrivals that the contracts allow:")
         lines += [
             f"first miss: {miss.frames} frame(s) of {miss.model} {shape}, released at {miss.release_ms:.1f} ms,",
             f"  due {miss.deadline_ms:.1f} ms, would end {miss.finish_ms:.1f} ms: "
@@ -62,13 +67,20 @@ def explain_refusal(
     return lines + [f"would have been admitted at that moment: {describe(offer)}" for offer in offers]
 
 
-def flag_of(offer: CounterOffer) -> str:
+def flag_of(offer: CounterOffer, burst: int = 1) -> str:
     """Return the option of ``framegate stream`` that takes up `offer`, rounded to the safe side."""
     if isinstance(offer.value, tuple):
         return f"--shape {offer.value[0]}x{offer.value[1]}"
     if offer.field == "period_ms":
-        return f"--fps {math.floor(1e6 / offer.value) / 1e3:g}"
+        return f"--fps {math.floor(burst * 1e6 / offer.value) / 1e3:g}"
     return f"--deadline-ms {math.ceil(10 * offer.value) / 10:g}"
+
+
+def explain_admission(evidence: Evidence, deadline_ms: float) -> list[str]:
+    """Return the line that says what the test foresees for an admitted stream; none if it says nothing."""
+    if evidence.worst_latency_ms is None:
+        return []
+    return [f"predicted worst latency {evidence.worst_latency_ms:.1f} ms of {deadline_ms:g} ms ({evidence.test} test)"]
 
 
 async def run_agent(options: AgentOptions, console: Console) -> dict[str, Any]:
@@ -115,6 +127,8 @@ class _Agent:
         except GatewayUnreachable as error:
             raise GatewayUnreachable(f"is `framegate serve` running at {options.url}? {error}") from error
         self._say(f"stream {stream.stream_id} admitted: {options.model} {height}x{width} at {options.fps:g} fps")
+        for line in explain_admission(stream.evidence, options.deadline_ms):
+            self._say(f"  {line}")
         camera = Camera(self._client, stream, feed)
         try:
             stopped = await self._send(camera)
@@ -132,11 +146,13 @@ class _Agent:
 
     async def _register(self, frames: int | None) -> StreamHandle:
         options = self._options
-        fields = {**options.fields, **({"frames": frames} if frames else {})}
-        if options.name:
-            fields["name"] = options.name
+        asked = {"frames": frames, "name": options.name, "jitter_ms": options.jitter_ms}
+        fields = {**options.fields, **{name: value for name, value in asked.items() if value}}
+        rate: dict[str, Any] = {"fps": options.fps}
+        if options.burst > 1:
+            rate = {"burst": options.burst, "period_ms": options.burst * 1e3 / options.fps}
         return await self._client.register(
-            options.model, (*self._shape, 3), deadline_ms=options.deadline_ms, fps=options.fps, **fields
+            options.model, (*self._shape, 3), deadline_ms=options.deadline_ms, **rate, **fields
         )
 
     async def _send(self, camera: Camera) -> str:
@@ -181,7 +197,8 @@ class _Agent:
             except ProblemError as error:
                 self._ended_by = error
                 if isinstance(error, NotSchedulable):
-                    for line in explain_refusal(error.evidence, error.counter_offers, flag_of):
+                    flag = partial(flag_of, burst=self._options.burst)
+                    for line in explain_refusal(error.evidence, error.counter_offers, flag):
                         self._say(f"  {line}")
         if stream is None:
             return False

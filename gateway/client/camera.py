@@ -41,14 +41,15 @@ class SentFrame:
 class Camera:
     """Sends one stream's frames.
 
-    Each frame is a POST of its own that waits for its result. A slow gateway does not slow the camera: up to
-    `max_in_flight` posts are open at a time, and ticks beyond that are skipped and counted.
+    Each frame, or each group of as many as the stream's `burst` says, is a POST of its own that waits for its results.
+    A slow gateway does not slow the camera: up to `max_in_flight` posts are open at a time, and what would be sent
+    beyond that is skipped and counted.
 
     Args:
         client: Of the gateway.
         stream: As it was admitted.
         feed: Where frames come from.
-        max_in_flight: None: two deadlines' worth of frames, and at least two.
+        max_in_flight: None: two deadlines' worth of posts, and at least two.
         on_frame: Called with each answered frame, on the event loop.
         now_ns: The monotonic clock; for tests.
         sleep: Waits a number of seconds on that clock; for tests.
@@ -82,12 +83,13 @@ class Camera:
         self._now_ns = now_ns
         self._sleep = sleep
         self._schedule: Schedule | None = None
-        self._in_flight: set[asyncio.Task[None]] = set()
+        self._group: list[tuple[int, VideoFrame]] = []
+        self._in_flight: dict[asyncio.Task[None], int] = {}
 
     @property
     def in_flight(self) -> int:
         """Frames sent and not answered yet."""
-        return len(self._in_flight)
+        return sum(self._in_flight.values())
 
     async def run(self, *, start_ns: int | None = None, until_ns: int | None = None, frames: int | None = None) -> None:
         """Send until the feed ends, `frames` are sent, a tick would lie at or after `until_ns`, or the stream is gone.
@@ -96,12 +98,13 @@ class Camera:
         run's schedule goes on, and what lies between is skipped.
         """
         if self._schedule is None:
-            self._schedule = Schedule(self._now_ns() if start_ns is None else start_ns, 1e3 / self.stream.period_ms)
+            rate = self.stream.burst * 1e3 / self.stream.period_ms
+            self._schedule = Schedule(self._now_ns() if start_ns is None else start_ns, rate)
         schedule = self._schedule
-        while self.ended_by is None and not self._feed.ended and (frames is None or self.stats.sent < frames):
+        while self.ended_by is None and not self._feed.ended and (frames is None or self._taken < frames):
             tick = schedule.upcoming(self._now_ns())
             if until_ns is not None and schedule.at_ns(tick) >= until_ns:
-                return
+                break
             if (wait_ns := schedule.at_ns(tick) - self._now_ns()) > 0:
                 await self._sleep(wait_ns / NS_PER_S)
                 continue  # look again: the wait may have taken too long
@@ -109,6 +112,8 @@ class Camera:
             schedule.use(tick)
             self.stats.skipped += schedule.skipped - before
             self._tick(tick)
+        if self.ended_by is None:
+            self._send_group()  # the last one need not be full
 
     def resume(self, stream: StreamHandle) -> None:
         """Take `stream`, with the contract of the one that ended, in its place."""
@@ -126,22 +131,37 @@ class Camera:
     def _tick(self, tick: int) -> None:
         # taken also when it cannot be sent: the picture of a skipped tick is gone, as a camera's would be
         frame = self._feed.take()
-        if frame is None or self.in_flight >= self._max_in_flight:
+        if frame is None:
             self.stats.skipped += 0 if self._feed.ended else 1
             return
-        self.stats.sent += 1
-        task = asyncio.create_task(self._send(tick, frame, self._now_ns()))
-        self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
+        self._group.append((tick, frame))
+        if len(self._group) >= self.stream.burst:
+            self._send_group()
 
-    async def _send(self, tick: int, frame: VideoFrame, sent_ns: int) -> None:
+    @property
+    def _taken(self) -> int:
+        return self.stats.sent + len(self._group)
+
+    def _send_group(self) -> None:
+        group, self._group = self._group, []
+        if not group:
+            return
+        if len(self._in_flight) >= self._max_in_flight:
+            self.stats.skipped += len(group)
+            return
+        self.stats.sent += len(group)
+        task = asyncio.create_task(self._send(group, self._now_ns()))
+        self._in_flight[task] = len(group)
+        task.add_done_callback(self._in_flight.pop)
+
+    async def _send(self, group: list[tuple[int, VideoFrame]], sent_ns: int) -> None:
         stream, answered = self.stream, False
         try:
-            [result] = await self._client.post_frames(stream, [frame.image])
+            results = await self._client.post_frames(stream, [frame.image for _, frame in group])
             answered = True
         except ProblemError as error:
             answered = True
-            self.stats.refused += 1
+            self.stats.refused += len(group)
             self.contact.answered(sent_ns, str(error))
             if error.code in ENDED_CODES and stream is self.stream:
                 self.ended_by = error
@@ -150,8 +170,9 @@ class Camera:
             self.contact.failed(sent_ns, str(error))
             return
         finally:
-            self.stats.lost += 0 if answered else 1
+            self.stats.lost += 0 if answered else len(group)
         self.contact.answered(sent_ns)
-        self.stats.add(result)
-        if self._on_frame is not None:
-            self._on_frame(SentFrame(tick, frame, sent_ns, result))
+        for (tick, frame), result in zip(group, results, strict=True):
+            self.stats.add(result)
+            if self._on_frame is not None:
+                self._on_frame(SentFrame(tick, frame, sent_ns, result))

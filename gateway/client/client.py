@@ -79,9 +79,9 @@ class FramegateClient:
             model: Triton's name of it.
             shape: One frame in the model's input layout, here ``(H, W, 3)``.
             deadline_ms: Relative deadline of every frame.
-            fps: Rate; give this or `period_ms`.
-            period_ms: Time between two frames.
-            **fields: ``version, dtype, frames, start_in_ms, on_late, name``; see the API reference.
+            fps: Rate; with a `burst`, of groups. Give this or `period_ms`.
+            period_ms: Time between two frames or groups.
+            **fields: ``version, dtype, frames, burst, jitter_ms, start_in_ms, on_late, name``; see the API reference.
 
         Raises:
             NotSchedulable: It was refused.
@@ -98,6 +98,8 @@ class FramegateClient:
             period_ms=float(answer["period_ms"]),
             deadline_ms=float(answer["deadline_ms"]),
             evidence=Evidence.from_json(answer["admission"]),
+            burst=int(answer.get("burst", 1)),
+            jitter_ms=float(answer.get("jitter_ms", 0.0)),
             raw=answer,
         )
 

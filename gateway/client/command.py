@@ -38,6 +38,12 @@ def stream(  # noqa: PLR0917 - each is an option of the command
     shape: Annotated[str, typer.Option(help="Resize to HxW; the source's own size if not given.")] = "",
     frames: Annotated[int, typer.Option(min=0, help="Send this many frames, then stop; 0: no limit.")] = 0,
     duration_s: Annotated[float, typer.Option(min=0, help="Send for this long, then stop; 0: no limit.")] = 0.0,
+    burst: Annotated[
+        int, typer.Option(min=1, max=1024, help="Send groups of this many frames, as chunked video comes.")
+    ] = 1,
+    jitter_ms: Annotated[
+        float, typer.Option(min=0, help="How much later than its period a frame may come: have it allowed for.")
+    ] = 0.0,
     loop: Annotated[bool, typer.Option("--loop", help="Start a file again at its end.")] = False,
     url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
     name: Annotated[str, typer.Option(help="A label for people.")] = "",
@@ -67,12 +73,15 @@ def stream(  # noqa: PLR0917 - each is an option of the command
         loop=loop,
         url=url,
         name=name,
+        burst=burst,
+        jitter_ms=jitter_ms,
     )
     raise typer.Exit(_run(options, Console(stderr=json, highlight=False, soft_wrap=True), as_json=json))
 
 
 def _run(options: AgentOptions, console: Console, *, as_json: bool) -> int:
     import asyncio
+    from functools import partial
 
     from gateway.client.agent import explain_refusal, flag_of
     from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
@@ -83,7 +92,8 @@ def _run(options: AgentOptions, console: Console, *, as_json: bool) -> int:
         summary = asyncio.run(_until_signalled(options, console))
     except NotSchedulable as refused:
         console.print(f"refused: {refused.detail}", style="bold red", markup=False)
-        for line in explain_refusal(refused.evidence, refused.counter_offers, flag_of):
+        flag = partial(flag_of, burst=options.burst)
+        for line in explain_refusal(refused.evidence, refused.counter_offers, flag):
             console.print(f"  {line}", markup=False)
         _print_json({"refused": dict(refused.document)}, as_json=as_json)
         return EXIT_REFUSED

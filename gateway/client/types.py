@@ -30,7 +30,9 @@ NUMPY_OF_DATATYPE: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True)
 class FirstMiss:
-    """The first job that would end after its deadline; times count from the instant of the test.
+    """The first job that would end after its deadline.
+
+    Times count from the instant of the test; with the sporadic test, from the start of the worst case.
 
     Attributes:
         model, shape: Of its category.
@@ -72,9 +74,11 @@ class Evidence:
     Attributes:
         reason: Set when refused: ``not_profiled``, ``deadline_infeasible``, ``utilization``, ``deadline_miss``,
             ``beyond_horizon``.
-        test, phase, horizon_ms, frames_checked: What decided, and how far it looked.
+        test: Which test decided: ``exact``, ``hyperperiod`` or ``sporadic`` (the worst case of all arrivals that the
+            contracts allow).
+        phase, horizon_ms, frames_checked: How far it went, and looked.
         utilization: Of the device with this stream.
-        worst_latency_ms: Largest planned latency of its frames, if known.
+        worst_latency_ms: Largest predicted latency of its frames, if known.
         first_miss: The job that would be late, if one was found.
     """
 
@@ -147,6 +151,8 @@ class StreamHandle:
         model, shape, dtype: What its frames are.
         period_ms, deadline_ms: Its contract.
         evidence: What the admission test found.
+        burst: Frames of a group; one group comes in a period.
+        jitter_ms: How much later than its period a group may come.
         raw: The whole answer.
     """
 
@@ -158,6 +164,8 @@ class StreamHandle:
     period_ms: float
     deadline_ms: float
     evidence: Evidence
+    burst: int = 1
+    jitter_ms: float = 0.0
     raw: Document = field(repr=False, default_factory=dict)
 
 
@@ -169,6 +177,8 @@ class StreamInfo:
         state: ``active``, ``closing``, ``closed`` or ``finished``.
         accepted: Frames taken in.
         outcomes: Ended frames by outcome.
+        worst_latency_ms: The largest latency that admission predicted; None if it did not.
+        observed_worst_latency_ms: The largest of an answered frame; None before the first.
         raw: The whole answer.
     """
 
@@ -177,6 +187,8 @@ class StreamInfo:
     state: str
     accepted: int
     outcomes: Mapping[str, int]
+    worst_latency_ms: float | None = None
+    observed_worst_latency_ms: float | None = None
     raw: Document = field(repr=False, default_factory=dict)
 
 

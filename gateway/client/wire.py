@@ -79,6 +79,8 @@ def stream_info(document: Mapping[str, Any]) -> StreamInfo:
         state=str(document["state"]),
         accepted=int(document["accepted"]),
         outcomes={str(outcome): int(count) for outcome, count in document["outcomes"].items()},
+        worst_latency_ms=document.get("worst_latency_ms"),
+        observed_worst_latency_ms=document.get("observed_worst_latency_ms"),
         raw=document,
     )
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
 from gateway.core.types import Category, Frame, Job, OnLate
+
+if TYPE_CHECKING:
+    from gateway.core.slots import Slot
 
 #: Later than any instant: what "no deadline" compares as.
 NEVER_NS = 2**63 - 1
 
 #: ``(job, from_index, to_index)``: the frame at `from_index` now stands at `to_index`.
 Move = tuple[int, int, int]
+
+
+class Standing(IntEnum):
+    """What the frames of a batch may expect of the device."""
+
+    #: Their deadline, by the test that admitted their streams.
+    PROMISED = 0
+    #: Real-time frames beyond their streams' contracts, for which a plan has no place: what is left over.
+    SPARE = 1
+    #: Of best-effort streams: what is left over then.
+    BEST_EFFORT = 2
 
 
 class Batch:
@@ -27,14 +44,31 @@ class Batch:
         release_ns: The joint, or the start of an early dispatch; None while open.
         deadline_ns: The job's deadline, once ready. It stays when a frame leaves a ready batch: the queue
             keeps the order it was planned in, and a job is never later for being smaller.
+        standing: All frames of a batch have the same.
+        slot: Its place in the plan in force; None without a plan or a promise.
     """
 
-    __slots__ = ("category", "deadline_ns", "earliest_ns", "expiry_ns", "frames", "id", "release_ns", "table")
+    __slots__ = (
+        "category",
+        "deadline_ns",
+        "earliest_ns",
+        "expiry_ns",
+        "frames",
+        "id",
+        "release_ns",
+        "slot",
+        "standing",
+        "table",
+    )
 
-    def __init__(self, job_id: int, category: Category, table: tuple[int, ...]) -> None:
+    def __init__(
+        self, job_id: int, category: Category, table: tuple[int, ...], standing: Standing = Standing.PROMISED
+    ) -> None:
         self.id = job_id
         self.category = category
         self.table = table
+        self.standing = standing
+        self.slot: Slot | None = None
         self.frames: list[Frame] = []
         self.earliest_ns = NEVER_NS
         self.expiry_ns = NEVER_NS
@@ -88,7 +122,11 @@ class Batch:
         assert self.release_ns is not None, f"job {self.id} has not been released"
         if frames is None:
             frames = tuple(self.frames)
-        return Job(self.id, self.category, frames, self.release_ns, self.deadline_ns, self.table[len(frames)], early)
+        planned_end_ns = None if self.slot is None else self.slot.end_ns
+        execution_ns = self.table[len(frames)]
+        return Job(
+            self.id, self.category, frames, self.release_ns, self.deadline_ns, execution_ns, early, planned_end_ns
+        )
 
     def _settle(self) -> None:
         frames = self.frames

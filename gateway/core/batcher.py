@@ -9,15 +9,16 @@ Three edges decide whether the theorem holds (``docs/decisions``):
 
 - Windows are half-open, ``[open, joint)``: a frame that comes at the joint belongs to the next one.
 - W shrinks at once when a stream with a smaller deadline joins, and the joint becomes ``min(joint, now + W)``.
-- W never grows while the category exists. Growing it when the tightest stream leaves is safe only with a
-  plan that holds for the larger W; until the engine keeps such plans, a category that has lost its tightest
-  stream batches less than it could. The category goes, and W with it, when its last stream ends.
+- W grows, when the tightest stream has left, only by a plan that holds for the larger W, and from the current joint on:
+  the window that is open keeps its end and its W_win.
 """
 
 from __future__ import annotations
 
-from gateway.core.batch import Batch
-from gateway.core.types import Category, JobDeadline
+from collections import Counter
+
+from gateway.core.batch import Batch, Standing
+from gateway.core.types import Category, JobDeadline, ServiceClass
 
 
 class Batcher:
@@ -32,8 +33,12 @@ class Batcher:
         window_ns: W.
         narrowest_ns: The smallest W in force since the current window opened (W_win).
         joint_ns: End of the current window; in the past while the window is empty and nobody has looked.
-        batches: Those opened in this window, by id; only the last takes further frames.
-        streams: How many streams of the category the engine still holds.
+        batches: Those opened in this window, by id; without a plan only the last takes further frames.
+        spare: Those of frames without a promise, likewise.
+        deadlines: How many streams it has of each relative deadline.
+        taking: How many of them take further frames.
+        room: The most frames of a new batch.
+        place: Index of its windows in the plan in force; -1 when it has none there.
     """
 
     __slots__ = (
@@ -41,25 +46,46 @@ class Batcher:
         "_job_deadline",
         "batches",
         "category",
+        "deadlines",
         "joint_ns",
         "narrowest_ns",
-        "streams",
+        "place",
+        "room",
+        "spare",
+        "standing",
         "table",
+        "taking",
         "window_ns",
     )
 
     def __init__(
-        self, category: Category, table: tuple[int, ...], window_ns: int, now_ns: int, job_deadline: JobDeadline
+        self, category: Category, table: tuple[int, ...], window_ns: int, joint_ns: int, job_deadline: JobDeadline
     ) -> None:
         self.category = category
         self.table = table
         self.window_ns = window_ns
         self.narrowest_ns = window_ns
-        self.joint_ns = now_ns + window_ns
+        self.joint_ns = joint_ns
         self.batches: list[Batch] = []
-        self.streams = 0
+        self.spare: list[Batch] = []
+        self.deadlines: Counter[int] = Counter()
+        self.taking = 0
+        self.room = len(table) - 1
+        self.place = -1
+        real_time = category.service_class is ServiceClass.REAL_TIME
+        self.standing = Standing.PROMISED if real_time else Standing.BEST_EFFORT
         self._job_deadline = job_deadline
         self._armed_ns = -1
+
+    @property
+    def holds_frames(self) -> bool:
+        """Whether a frame waits in its current window."""
+        return bool(self.batches or self.spare)
+
+    @property
+    def widest_ns(self) -> int:
+        """What W could be by the streams that it has: half their smallest deadline."""
+        return min(self.deadlines) // 2
 
     def next_joint_ns(self, now_ns: int) -> int:
         """Return the first joint after `now_ns` on the grid."""
@@ -69,61 +95,72 @@ class Batcher:
     def advance(self, now_ns: int) -> None:
         """Bring the grid up to `now_ns`; the windows that are passed over must be empty."""
         if self.joint_ns <= now_ns:
-            assert not self.batches, f"a window of {self.category} that holds frames was passed over"
+            assert not self.holds_frames, f"a window of {self.category} that holds frames was passed over"
             self.joint_ns = self.next_joint_ns(now_ns)
             self.narrowest_ns = self.window_ns
 
     def shrink(self, window_ns: int, now_ns: int) -> None:
         """Take a stream in whose W is `window_ns`; a W that is not smaller changes nothing."""
-        self.advance(now_ns)
         if window_ns < self.window_ns:
-            self.window_ns = window_ns
-            self.narrowest_ns = min(self.narrowest_ns, window_ns)
-            self.joint_ns = min(self.joint_ns, now_ns + window_ns)
+            self.rule(window_ns, min(self.next_joint_ns(now_ns), now_ns + window_ns), now_ns)
+
+    def rule(self, window_ns: int, joint_ns: int, now_ns: int) -> None:
+        """Let W be `window_ns` after the current window, which ends at `joint_ns`."""
+        self.advance(now_ns)
+        self.window_ns = window_ns
+        self.narrowest_ns = min(self.narrowest_ns, window_ns)
+        self.joint_ns = joint_ns
 
     def has_room(self) -> bool:
         """Return whether the last batch of the window takes another frame."""
-        return bool(self.batches) and len(self.batches[-1].frames) < len(self.table) - 1
+        return bool(self.batches) and len(self.batches[-1].frames) < self.room
 
-    def open(self, job_id: int) -> Batch:
+    def open(self, job_id: int, standing: Standing) -> Batch:
         """Open another batch in the current window."""
-        batch = Batch(job_id, self.category, self.table)
-        self.batches.append(batch)
+        batch = Batch(job_id, self.category, self.table, standing)
+        (self.spare if standing is Standing.SPARE else self.batches).append(batch)
         return batch
+
+    def first(self) -> Batch:
+        """Return the batch that is sent first before the joint; IndexError when there is none."""
+        return (self.batches or self.spare)[0]
 
     def deadline_ns(self) -> int:
         """Return the deadline that the jobs of this window share, as its frames stand now."""
         if self._job_deadline is JobDeadline.WINDOW:
             return self.joint_ns + self.narrowest_ns
-        return min(batch.earliest_ns for batch in self.batches)
+        return min([batch.earliest_ns for batch in self.batches])
 
-    def head_deadline_ns(self) -> int:
-        """Return the deadline of the first batch alone: what early dispatch compares."""
+    def own_deadline_ns(self, batch: Batch) -> int:
+        """Return the deadline of one batch alone: that of an early dispatch, and of frames without a promise."""
         if self._job_deadline is JobDeadline.WINDOW:
             return self.joint_ns + self.narrowest_ns
-        return self.batches[0].earliest_ns
+        return batch.earliest_ns
 
     def close(self, now_ns: int) -> list[Batch]:
-        """End the window whose joint has come and return its batches as ready, in order of id.
+        """End the window whose joint has come and return its batches as ready: promised ones, then spare ones.
 
         Their release is the joint, not `now_ns`: the grid does not move when the wake-up is late.
         """
-        closed = self.batches
-        deadline_ns = self.deadline_ns()
+        closed = [*self.batches, *self.spare]
+        shared_ns = self.deadline_ns() if self.batches else 0
         for batch in closed:
             batch.release_ns = self.joint_ns
-            batch.deadline_ns = deadline_ns
+            batch.deadline_ns = self.own_deadline_ns(batch) if batch.standing is Standing.SPARE else shared_ns
         self.batches = []
+        self.spare = []
         self.advance(now_ns)
         return closed
 
-    def take_first(self, now_ns: int) -> Batch:
-        """Take the first batch out of the open window, released at `now_ns`."""
-        deadline_ns = self.head_deadline_ns()
-        batch = self.batches.pop(0)
+    def give(self, batch: Batch, now_ns: int) -> None:
+        """Let a batch of the open window go before its joint, released at `now_ns`."""
+        batch.deadline_ns = self.own_deadline_ns(batch)
         batch.release_ns = now_ns
-        batch.deadline_ns = deadline_ns
-        return batch
+        self.lose(batch)
+
+    def lose(self, batch: Batch) -> None:
+        """Take a batch out of the open window."""
+        (self.spare if batch.standing is Standing.SPARE else self.batches).remove(batch)
 
     def arm(self) -> bool:
         """Return True once per joint: the engine has to remember it from now on."""
@@ -139,4 +176,4 @@ class Batcher:
 
     def due_at(self, joint_ns: int) -> bool:
         """Return whether a remembered joint still closes frames (early dispatch may have taken them)."""
-        return bool(self.batches) and self.joint_ns == joint_ns
+        return self.joint_ns == joint_ns and self.holds_frames

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.core.batcher import Batcher
+from gateway.core.plan_state import StreamPhase
 from gateway.core.types import Frame, Outcome, StreamSpec
 
 
@@ -33,23 +34,29 @@ class Stream:
         accepted: Frames taken so far; also the next ``seq``.
         outcomes: How its frames ended.
         frames: Those in flight, by ``seq``.
-        last_ns: Arrival of the last frame; None before the first.
+        anchor_ns: The earliest arrival of the group that is awaited or arriving, on the grid as observed.
+        arrived: Frames of that group that have come.
+        quiet: Whether the engine has taken note that it takes no further frame.
     """
 
     __slots__ = (
         "accepted",
         "admitted_ns",
+        "anchor_ns",
+        "arrived",
         "batcher",
         "closed",
         "frames",
         "id",
-        "last_ns",
         "outcomes",
+        "quiet",
         "spec",
         "totals",
     )
 
-    def __init__(self, stream_id: str, spec: StreamSpec, batcher: Batcher, totals: ModelBooks, now_ns: int) -> None:
+    def __init__(
+        self, stream_id: str, spec: StreamSpec, batcher: Batcher, totals: ModelBooks, now_ns: int, *, anchor_ns: int
+    ) -> None:
         self.id = stream_id
         self.spec = spec
         self.batcher = batcher
@@ -59,7 +66,9 @@ class Stream:
         self.accepted = 0
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.frames: dict[int, Frame] = {}
-        self.last_ns: int | None = None
+        self.anchor_ns = anchor_ns
+        self.arrived = 0
+        self.quiet = False
 
     @property
     def remaining(self) -> int | None:
@@ -75,12 +84,38 @@ class Stream:
 
     def next_expected_ns(self, now_ns: int) -> int | None:
         """Return when its next frame should come, not before `now_ns`; None when it takes no more."""
+        return None if self.refusal else max(self.anchor_ns, now_ns)
+
+    def phase(self, now_ns: int) -> StreamPhase | None:
+        """Return what is still to come of it by the grid as observed; None when it takes no more."""
         if self.refusal:
             return None
-        expected_ns = (
-            self.admitted_ns + self.spec.start_in_ns if self.last_ns is None else self.last_ns + self.spec.period_ns
+        spec, remaining = self.spec, self.remaining
+        next_ns, left, overdue = self.anchor_ns, spec.burst - self.arrived, 0
+        passed_ns = now_ns - next_ns - spec.jitter_ns
+        if passed_ns > 0:
+            # Of the groups that should have come, those that are a whole period late are given up.
+            given_up, late_ns = divmod(passed_ns, spec.period_ns)
+            next_ns += given_up * spec.period_ns
+            left = spec.burst if given_up else left
+            if late_ns:
+                overdue, left = left, spec.burst
+                next_ns += spec.period_ns
+        if remaining is not None:
+            overdue = min(overdue, remaining)
+            left = max(1, min(left, remaining - overdue))
+        return StreamPhase(
+            stream_id=self.id,
+            category=self.batcher.category,
+            period_ns=spec.period_ns,
+            deadline_ns=spec.deadline_ns,
+            next_ns=next_ns,
+            remaining=remaining,
+            burst=spec.burst,
+            jitter_ns=spec.jitter_ns,
+            group_left=left,
+            overdue=overdue,
         )
-        return max(expected_ns, now_ns)
 
     def accept(self, job_id: int, now_ns: int) -> Frame:
         """Take the next frame into batch `job_id`."""
@@ -89,8 +124,29 @@ class Stream:
         self.frames[frame.seq] = frame
         self.accepted += 1
         self.totals.accepted += 1
-        self.last_ns = now_ns
+        self._observe(now_ns)
         return frame
+
+    def _observe(self, now_ns: int) -> None:
+        """Let the grid follow a frame of `now_ns`: its group's anchor lies in [now - jitter, now]."""
+        spec = self.spec
+        late_ns = now_ns - self.anchor_ns - spec.jitter_ns
+        if late_ns >= spec.period_ns:
+            self.arrived = 0
+        if late_ns > 0:
+            missing = -(-late_ns // spec.period_ns)
+            if self.anchor_ns + missing * spec.period_ns <= now_ns:
+                # On time in a later group, after some that are missing.
+                self.anchor_ns += missing * spec.period_ns
+                self.arrived = 0
+            else:
+                self.anchor_ns += late_ns
+        elif now_ns < self.anchor_ns:
+            self.anchor_ns = now_ns
+        self.arrived += 1
+        if self.arrived == spec.burst:
+            self.arrived = 0
+            self.anchor_ns += spec.period_ns
 
     def end(self, seq: int, outcome: Outcome) -> None:
         """Record how a frame ended."""
@@ -113,10 +169,10 @@ class Ledger:
         self.models: dict[str, ModelBooks] = {}
         self.refused: dict[str, int] = {}
 
-    def open(self, stream_id: str, spec: StreamSpec, batcher: Batcher, now_ns: int) -> None:
-        """Enter an admitted stream."""
+    def open(self, stream_id: str, spec: StreamSpec, batcher: Batcher, now_ns: int, anchor_ns: int) -> None:
+        """Enter an admitted stream whose first frame is expected at `anchor_ns`."""
         totals = self.models.setdefault(spec.model, ModelBooks())
-        self.streams[stream_id] = Stream(stream_id, spec, batcher, totals, now_ns)
+        self.streams[stream_id] = Stream(stream_id, spec, batcher, totals, now_ns, anchor_ns=anchor_ns)
 
     def refuse(self, reason: str, count: int) -> None:
         """Count frames that were not accepted."""

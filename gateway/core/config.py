@@ -17,6 +17,17 @@ class UtilizationTest(StrEnum):
     DEEPRT = "deeprt"
 
 
+class AdmissionTest(StrEnum):
+    """Which Phase 2 decides."""
+
+    #: Exact while every stream is finite; sporadic once an unbounded one is among them, or too many frames.
+    AUTO = "auto"
+    #: Follow every frame: to the end of finite streams, through the hyperperiod of unbounded ones.
+    EXACT = "exact"
+    #: The demand bound, which holds for any phase, drift and jitter within the contracts.
+    SPORADIC = "sporadic"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of one engine, fixed for its life.
@@ -24,19 +35,24 @@ class EngineConfig:
     Attributes:
         early_dispatch: Send waiting frames before their joint while the device is idle and nothing is ready.
         job_deadline: The earliest of the frames' own deadlines, or the paper's joint + window.
-        horizon_ns: How far ahead Phase 2 looks while an unbounded stream is among those tested.
-        max_horizon_frames: The most frames Phase 2 looks at; about 1 us of admission time each.
+        max_horizon_frames: The most frames that the exact test follows; at most 1 us of admission time each.
+        admission_test: Which Phase 2 decides.
+        guard: Keep the plan of the exact test and dispatch by it; without, plain EDF (the paper), under which an
+            admitted set can miss.
+        best_effort_window_ns: The window of best-effort categories.
         dispatch_overhead_ns: Added to every profiled execution time.
         utilization_test: Formula of Phase 1.
 
     Raises:
-        ValueError: A horizon or a frame count below 1, a negative overhead, or an unknown word.
+        ValueError: A frame count or a window below 1, a negative overhead, or an unknown word.
     """
 
     early_dispatch: bool = True
     job_deadline: JobDeadline = JobDeadline.FRAME
-    horizon_ns: int = 10 * NS_PER_S
-    max_horizon_frames: int = 20_000
+    max_horizon_frames: int = 100_000
+    admission_test: AdmissionTest = AdmissionTest.AUTO
+    guard: bool = True
+    best_effort_window_ns: int = NS_PER_S
     dispatch_overhead_ns: int = 0
     utilization_test: UtilizationTest = UtilizationTest.ENVELOPE
 
@@ -44,8 +60,9 @@ class EngineConfig:
         """Check the bounds; plain strings are taken for the words that they are."""
         object.__setattr__(self, "job_deadline", JobDeadline(self.job_deadline))
         object.__setattr__(self, "utilization_test", UtilizationTest(self.utilization_test))
+        object.__setattr__(self, "admission_test", AdmissionTest(self.admission_test))
         for name, value, least in (
-            ("horizon_ns", self.horizon_ns, 1),
+            ("best_effort_window_ns", self.best_effort_window_ns, 1),
             ("max_horizon_frames", self.max_horizon_frames, 1),
             ("dispatch_overhead_ns", self.dispatch_overhead_ns, 0),
         ):

@@ -1,49 +1,55 @@
-"""The ready queue: batches past their joint, earliest deadline first."""
+"""Ready queues: batches past their joint, earliest deadline first; of best effort, oldest first."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
 
 from gateway.core.batch import Batch
 
-_Key = tuple[int, int, int]
+_Key = tuple[int, ...]
+
+
+def by_deadline(batch: Batch) -> _Key:
+    """EDF, a total order by (absolute deadline, release, job id), so equal deadlines never compare payloads."""
+    assert batch.release_ns is not None, f"job {batch.id} is not past its joint"
+    return (batch.deadline_ns, batch.release_ns, batch.id)
+
+
+def by_age(batch: Batch) -> _Key:
+    """First come, first served: ids grow with the arrival of a batch's first frame."""
+    return (batch.id,)
 
 
 class ReadyQueue:
-    """Total order by (absolute deadline, release, job id), so equal deadlines never compare payloads.
+    """Batches in the order in which they are to be taken.
 
-    Withdrawn batches leave stale heap entries, which are dropped when they come up.
+    Kept as a sorted list: a queue is short, and a device that waits on purpose looks at all of it.
     """
 
-    def __init__(self) -> None:
-        self._heap: list[_Key] = []
+    def __init__(self, order: Callable[[Batch], _Key] = by_deadline) -> None:
+        self._order = order
+        self._keys: list[_Key] = []
         self._batches: dict[int, Batch] = {}
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[Batch]:
         """Iterate in the order in which they would be taken."""
-        return iter(sorted(self._batches.values(), key=_key))
+        batches = self._batches
+        return (batches[key[-1]] for key in self._keys)
 
     def push(self, batch: Batch) -> None:
         """Put in a batch that has a release and a deadline."""
         self._batches[batch.id] = batch
-        heapq.heappush(self._heap, _key(batch))
+        insort(self._keys, self._order(batch))
 
-    def pop(self) -> Batch:
-        """Take out the first; IndexError when there is none."""
-        while True:
-            batch = self._batches.pop(heapq.heappop(self._heap)[2], None)
-            if batch is not None:
-                return batch
+    def first(self) -> Batch:
+        """Return the first; IndexError when there is none."""
+        return self._batches[self._keys[0][-1]]
 
     def withdraw(self, batch: Batch) -> None:
-        """Take out a batch that has lost its last frame."""
+        """Take out a batch that starts or has lost its last frame."""
         del self._batches[batch.id]
-
-
-def _key(batch: Batch) -> _Key:
-    assert batch.release_ns is not None, f"job {batch.id} is not past its joint"
-    return (batch.deadline_ns, batch.release_ns, batch.id)
+        del self._keys[bisect_left(self._keys, self._order(batch))]

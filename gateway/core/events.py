@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.core.plan import Plan
 from gateway.core.types import Category, Frame, Job, Outcome, StreamSpec
 from gateway.core.verdict import Verdict
 
@@ -20,10 +21,28 @@ from gateway.core.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class RegisterStream:
-    """A camera asks to be admitted. `stream_id` is the driver's choice and must be new."""
+    """A camera asks to be admitted.
+
+    Attributes:
+        stream_id: The driver's choice; must be new.
+        spec: What is asked for.
+        plan: The answer of an admission test that was made elsewhere, from `Engine.admission_state` of a moment ago.
+            The engine takes it only if it still holds, else answers `PlanStale`. None: the engine tests it itself.
+    """
 
     stream_id: str
     spec: StreamSpec
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WidenWindows:
+    """Let windows grow whose tightest stream has gone, if a plan with the larger ones holds.
+
+    `plan` as in `RegisterStream`: the result of `gateway.core.admission.widen`, or None to have it made here.
+    """
+
+    plan: Plan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +104,7 @@ class Tick:
 
 Event = (
     RegisterStream
+    | WidenWindows
     | CloseStream
     | FramesArrived
     | FrameCancelled
@@ -103,6 +123,7 @@ EVENT_RANK: dict[type[Event], int] = {
     WorkerLost: 1,
     WorkerBack: 1,
     CloseStream: 2,
+    WidenWindows: 3,
     RegisterStream: 3,
     FrameCancelled: 4,
     FramesArrived: 5,
@@ -127,6 +148,24 @@ class Rejected:
 
     stream_id: str
     verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStale:
+    """The plan that came with an event does not hold any more, and nothing was changed: plan again.
+
+    `stream_id` is that of the registration; empty for `WidenWindows`.
+    """
+
+    stream_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWidened:
+    """W of `category` is `window_ns` from its current joint on."""
+
+    category: Category
+    window_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,4 +233,15 @@ class DeliverFrames:
     started_ns: int
 
 
-Action = Admitted | Rejected | StreamEnded | AcceptFrames | RefuseFrames | StartJob | DropFrames | DeliverFrames
+Action = (
+    Admitted
+    | Rejected
+    | PlanStale
+    | WindowWidened
+    | StreamEnded
+    | AcceptFrames
+    | RefuseFrames
+    | StartJob
+    | DropFrames
+    | DeliverFrames
+)

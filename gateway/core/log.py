@@ -15,10 +15,12 @@ from gateway.core.events import (
     Admitted,
     DeliverFrames,
     DropFrames,
+    PlanStale,
     RefuseFrames,
     Rejected,
     StartJob,
     StreamEnded,
+    WindowWidened,
 )
 from gateway.core.types import Frame, Job
 from gateway.core.verdict import Verdict
@@ -30,6 +32,10 @@ def entry(t_ns: int, action: Action) -> dict[str, Any]:
 
 
 def _describe(action: Action) -> dict[str, Any]:
+    if isinstance(action, AcceptFrames | RefuseFrames | DropFrames):
+        return _of_frames(action)
+    if isinstance(action, StartJob | DeliverFrames):
+        return _of_job(action)
     line: dict[str, Any]
     match action:
         case Admitted():
@@ -37,35 +43,50 @@ def _describe(action: Action) -> dict[str, Any]:
             line |= _verdict(action.verdict)
         case Rejected():
             line = {"action": "rejected", "stream": action.stream_id} | _verdict(action.verdict)
+        case PlanStale():
+            line = {"action": "plan_stale", "stream": action.stream_id}
+        case WindowWidened():
+            line = {"action": "window_widened", "category": str(action.category), "window_ns": action.window_ns}
         case StreamEnded():
             line = {"action": "stream_ended", "stream": action.stream_id, "reason": action.reason}
+    return line
+
+
+def _of_frames(action: AcceptFrames | RefuseFrames | DropFrames) -> dict[str, Any]:
+    match action:
         case AcceptFrames():
-            line = {"action": "accept_frames", "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames]}
+            return {"action": "accept_frames", "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames]}
         case RefuseFrames():
-            line = {
+            return {
                 "action": "refuse_frames",
                 "stream": action.stream_id,
                 "batch": action.count,
                 "reason": action.reason,
             }
-        case StartJob():
-            line = {"action": "start_job", **_job(action.job), "frames": [_name(f) for f in action.job.frames]}
         case DropFrames():
-            line = {
+            return {
                 "action": "drop_frames",
                 "frames": [_name(f) for f in action.frames],
                 "outcome": action.outcome.value,
                 "reason": action.reason,
                 "moved": [list(move) for move in action.moved],
             }
-        case DeliverFrames():
-            line = {
-                "action": "deliver_frames",
-                **_job(action.job),
-                "started_ns": action.started_ns,
-                "outcomes": [outcome.value for outcome in action.outcomes],
-            }
-    return line
+
+
+def _of_job(action: StartJob | DeliverFrames) -> dict[str, Any]:
+    job = action.job
+    if isinstance(action, StartJob):
+        return {"action": "start_job", **_job(job), "frames": [_name(f) for f in job.frames]}
+    return {
+        "action": "deliver_frames",
+        **_job(job),
+        "started_ns": action.started_ns,
+        "finished_ns": action.finished_ns,
+        "expected_ns": job.execution_ns,
+        "actual_ns": action.finished_ns - action.started_ns,
+        "planned_end_ns": job.planned_end_ns,
+        "outcomes": [outcome.value for outcome in action.outcomes],
+    }
 
 
 def _name(frame: Frame) -> list[str | int]:
@@ -90,6 +111,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "utilization": round(verdict.utilization, 6),
         "horizon_ns": verdict.horizon_ns,
         "frames_checked": verdict.frames_checked,
+        "worst_latency_ns": verdict.worst_latency_ns,
     }
     if verdict.reason is not None:
         line["reason"] = verdict.reason.value

@@ -11,14 +11,15 @@ from gateway.core.types import LOCAL_WORKER, Category, Frame, Job
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """The current window of one category.
+    """The current window of one real-time category.
 
     Attributes:
         category: Whose.
         window_ns: W.
         narrowest_ns: The smallest W since this window opened (W_win).
         joint_ns: Its end, after the instant of the record.
-        waiting: Frames of each batch opened in it, in order of job id.
+        waiting: Promised frames of each batch opened in it, in order of job id; `Frame.job` names the batch.
+        widest_ns: Half the smallest deadline of the streams it has now: what W could be.
     """
 
     category: Category
@@ -26,17 +27,24 @@ class WindowState:
     narrowest_ns: int
     joint_ns: int
     waiting: tuple[tuple[Frame, ...], ...] = ()
+    widest_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPhase:
-    """What is still to come of one stream.
+    """What is still to come of one real-time stream.
+
+    Group k of those to come arrives in ``[next_ns + k * period_ns, that + jitter_ns]``, `burst` frames each; the first
+    one only `group_left`. `overdue` frames that should have come are counted as arriving at the instant of the record.
 
     Attributes:
         stream_id, category: Which.
-        period_ns, deadline_ns: Relative times of its contract.
-        next_ns: When the next frame is expected, not before the instant of the record.
-        remaining: Frames to come, at least 1; None when unbounded.
+        period_ns, deadline_ns, burst, jitter_ns: Its contract.
+        next_ns: Earliest arrival of the next group on the stream's observed grid; with jitter it may lie before the
+            instant of the record, but ``next_ns + jitter_ns`` does not.
+        remaining: Frames to come, overdue ones among them, at least 1; None when unbounded.
+        group_left: Frames of the first group that have not come, 1 to `burst`.
+        overdue: 0 to `burst`.
     """
 
     stream_id: str
@@ -45,6 +53,10 @@ class StreamPhase:
     deadline_ns: int
     next_ns: int
     remaining: int | None
+    burst: int = 1
+    jitter_ns: int = 0
+    group_left: int = 1
+    overdue: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +67,17 @@ class AdmissionState:
         now_ns: The instant of the record.
         free_ns: When the device is next free, at least `now_ns`. A job that has overrun its profiled time is
             taken to end 1 ns later: it is still running, and nothing better is known.
-        ready: Jobs past their joint, in EDF order.
-        windows: One per category that has streams.
-        streams: Those that still have frames to come, in order of admission.
+        ready: Promised jobs past their joint, in EDF order.
+        windows: One per real-time category that has streams.
+        streams: Real-time streams that still have frames to come, in order of admission.
         profile: Execution times, dispatch overhead included.
         config: Of the engine.
         worker: Where a candidate would run.
+        planned_ns: For each of `ready`, the instant before which the plan in force does not start it (the device may
+            wait on purpose); empty without a plan.
+        best_effort: Categories of best-effort streams.
+        generation: Counts what was committed: admissions, ends of streams, changes of windows.
+        started: Counts the jobs started.
     """
 
     now_ns: int
@@ -71,3 +88,7 @@ class AdmissionState:
     profile: Profile
     config: EngineConfig
     worker: str = LOCAL_WORKER
+    planned_ns: tuple[int, ...] = ()
+    best_effort: tuple[Category, ...] = ()
+    generation: int = 0
+    started: int = 0

@@ -137,8 +137,8 @@ class Profile:
             "triton_version": self.triton_version,
             "engine": self.engine,
             "created": self.created,
-            "entries": [asdict(entry) | {"shape": list(entry.shape)} for entry in self.entries],
-            "models": [asdict(model) for model in self.models],
+            "entries": [_known(asdict(entry)) | {"shape": list(entry.shape)} for entry in self.entries],
+            "models": [_known(asdict(model)) for model in self.models],
         }
 
 
@@ -146,6 +146,11 @@ def split(table: tuple[int, ...], n: int) -> int:
     """Return the time in ns that a window of `n` frames takes, given E by batch size (``(n//B)E(B) + E(n%B)``)."""
     full, rest = divmod(n, len(table) - 1)
     return full * table[-1] + table[rest]
+
+
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What was not measured is left out, as in files from before it could be."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _table(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:

@@ -33,6 +33,8 @@ class ProfileEntry:
         count: Samples behind the figures.
         p50_ms, p99_ms, max_ms: Of the samples.
         stable: Whether the measurement settled.
+        queue_ms, compute_input_ms, compute_infer_ms, compute_output_ms: How the server spent it, on average; None
+            where that was not measured.
     """
 
     model: str
@@ -45,6 +47,10 @@ class ProfileEntry:
     p99_ms: float
     max_ms: float
     stable: bool = True
+    queue_ms: float | None = None
+    compute_input_ms: float | None = None
+    compute_infer_ms: float | None = None
+    compute_output_ms: float | None = None
 
     @property
     def execution_ms(self) -> float:
@@ -54,13 +60,20 @@ class ProfileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """What it costs to bring a model in and out: times in ms, memory in bytes."""
+    """What it costs to bring a model in and out: times in ms, memory in bytes.
+
+    Attributes:
+        interference_p50, interference_p99: Execution time while other models load and unload, as a multiple of that
+            without, at the median and the 99th percentile; None where that was not measured.
+    """
 
     model: str
     version: str
     load_ms: float
     unload_ms: float
     bytes: int
+    interference_p50: float | None = None
+    interference_p99: float | None = None
 
 
 def read_entry(index: int, item: object) -> ProfileEntry:
@@ -77,6 +90,10 @@ def read_entry(index: int, item: object) -> ProfileEntry:
         p99_ms=read.number("p99_ms"),
         max_ms=read.number("max_ms"),
         stable=bool(read.item.get("stable", True)),
+        queue_ms=read.optional("queue_ms"),
+        compute_input_ms=read.optional("compute_input_ms"),
+        compute_infer_ms=read.optional("compute_infer_ms"),
+        compute_output_ms=read.optional("compute_output_ms"),
     )
 
 
@@ -89,6 +106,8 @@ def read_model(index: int, item: object) -> ModelEntry:
         load_ms=read.number("load_ms"),
         unload_ms=read.number("unload_ms"),
         bytes=read.integer("bytes"),
+        interference_p50=read.factor("interference_p50"),
+        interference_p99=read.factor("interference_p99"),
     )
 
 
@@ -123,6 +142,14 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value <= _MAX_MS):
             raise self._fail(name, f"a positive number of at most {_MAX_MS:.0e}")
         return float(value)
+
+    def optional(self, name: str) -> float | None:
+        """A part of a time may be too short for its clock, so it may be 0."""
+        value = self.item.get(name)
+        return 0.0 if value == 0 and not isinstance(value, bool) else self.factor(name)
+
+    def factor(self, name: str) -> float | None:
+        return None if self.item.get(name) is None else self.number(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         value = self.item.get(name)

@@ -3,7 +3,11 @@
 DeepRT's second step of Phase 2 (Yang et al., SEC 2021, arXiv 2105.01803, section 4): expected arrivals are put into
 the windows of their categories, and windows into jobs, exactly as `gateway.core.batcher` would do it. Done for all
 streams at once with numpy, because an admission test holds up the caller. All times here are relative to the
-instant of the record, int64 ns: the longest interval (a day) times the largest frame count stays below 2^63.
+instant of the record, int64 ns.
+
+A frame that may come anywhere in ``[a, a + jitter]`` is *reserved* in every window (half-open) that this interval
+touches, each time with the deadline that it would have if it came there as early as it can: wherever it comes, its
+place is planned. A frame without jitter has one reservation.
 """
 
 from __future__ import annotations
@@ -13,27 +17,25 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gateway.core.expected import Expected, expect, ints
 from gateway.core.plan_state import AdmissionState
 from gateway.core.types import JobDeadline
 
 _Ints = npt.NDArray[np.int64]
 
-#: Larger than any count of frames a test looks at, small enough for int64.
-_UNBOUNDED = 2**62
-
 
 @dataclass(frozen=True, slots=True)
 class PseudoJobs:
-    """Future jobs in the order in which the engine would open them, after those it holds already.
+    """Future jobs by release, and among equal releases in the order in which the engine would open them.
 
     Arrays of one row per job, all int64: `release`, `deadline` (ns, relative), `execution` (ns), `size` (frames),
-    `window` (index into ``state.windows``). Arrays of one row per frame: `frame_job` (job row), `frame_stream`
-    (index into `stream_ids`), `frame_arrival` (ns, relative).
+    `window` (index into ``state.windows``), `chunk` (0, 1, ... among the jobs of a window), `job` (id of the batch if
+    it is open already, else -1). Arrays of one row per frame and reservation: `frame_job` (job row), `frame_stream`
+    (index into `stream_ids`), `frame_arrival` (its earliest in that window; ns, relative).
 
     Attributes:
-        horizon_ns: Arrivals before it are in; only windows that end by it, if `complete` is not set.
-        complete: Every frame of every stream is in.
-        frames: Future frames that are in.
+        horizon_ns: Windows that end by it are in; without a limit, the end of the last.
+        frames: Reservations of future frames that are in.
         stream_ids: Of `frame_stream`.
     """
 
@@ -42,175 +44,166 @@ class PseudoJobs:
     execution: _Ints
     size: _Ints
     window: _Ints
+    chunk: _Ints
+    job: _Ints
     frame_job: _Ints
     frame_stream: _Ints
     frame_arrival: _Ints
     horizon_ns: int
-    complete: bool
     frames: int
     stream_ids: tuple[str, ...]
 
+    def __len__(self) -> int:
+        """Number of jobs."""
+        return len(self.release)
 
-def horizon(state: AdmissionState) -> tuple[int, bool]:
-    """Return how far ahead arrivals are generated (relative ns), and whether that is to the end.
 
-    To the end when every stream is finite. Else `EngineConfig.horizon_ns`, but no less than what each stream needs for
-    its next frame to be done. In both cases at most `EngineConfig.max_horizon_frames` frames.
+def generate(state: AdmissionState, limit_ns: int | None = None) -> PseudoJobs | None:
+    """Return the jobs that the open and future windows of `state` will release.
+
+    Args:
+        state: Streams, windows and the frames that wait in them.
+        limit_ns: Only windows that end by then (relative). None: to the last frame; every stream must be finite.
+
+    Returns:
+        None when the reservations exceed `EngineConfig.max_horizon_frames`, or times 64 bits.
     """
-    cap = state.config.max_horizon_frames
-    limits = [min(s.remaining, cap + 1) if s.remaining is not None else None for s in state.streams]
-    finite = all(limit is not None for limit in limits)
-    if finite:
-        ends = (s.next_ns + s.period_ns * ((n or 1) - 1) + 1 for s, n in zip(state.streams, limits, strict=True))
-    else:
-        ends = (s.next_ns + s.deadline_ns for s in state.streams)
-    reach_ns = max((end - state.now_ns for end in ends), default=0)
-    if not finite:
-        reach_ns = max(reach_ns, state.config.horizon_ns)
-    first, period, count = _arrays(state)
-    if int(_arrivals_before(reach_ns, first, period, count).sum()) <= cap:
-        return reach_ns, finite
-    low, high = 0, reach_ns
-    while high - low > 1:
-        middle = (low + high) // 2
-        if int(_arrivals_before(middle, first, period, count).sum()) <= cap:
-            low = middle
-        else:
-            high = middle
-    return low, False
+    expected = expect(state, limit_ns)
+    return None if expected is None else _Cut(state, expected, limit_ns).jobs()
 
 
-def generate(state: AdmissionState) -> PseudoJobs:
-    """Return the jobs that the open and future windows of `state` will release within its horizon."""
-    horizon_ns, complete = horizon(state)
-    first, period, count = _arrays(state)
-    counts = _arrivals_before(horizon_ns, first, period, count)
-    frames = _Frames(state, first, period, counts, None if complete else horizon_ns)
-    return frames.jobs(horizon_ns, complete)
+class _Cut:
+    """Expected and waiting frames by category and in the order in which the engine takes them.
 
-
-def _arrays(state: AdmissionState) -> tuple[_Ints, _Ints, _Ints]:
-    """First arrival, period and remaining count of every stream."""
-    first = _ints([s.next_ns - state.now_ns for s in state.streams])
-    period = _ints([s.period_ns for s in state.streams])
-    count = _ints([_UNBOUNDED if s.remaining is None else min(s.remaining, _UNBOUNDED) for s in state.streams])
-    return first, period, count
-
-
-def _arrivals_before(limit_ns: int, first: _Ints, period: _Ints, count: _Ints) -> _Ints:
-    """How many frames of each stream come before `limit_ns` (relative)."""
-    return np.clip(-((first - limit_ns) // period), 0, count)
-
-
-def _ints(values: list[int]) -> _Ints:
-    return np.array(values, dtype=np.int64)
-
-
-class _Frames:
-    """Expected and waiting frames, sorted by category and by the order in which the engine takes them.
-
-    `order` is the engine's order of opening batches: future frames sort by arrival, then by the order of streams; the
-    batches that are open already come before, by job id, as negative numbers.
+    The batches that are open already come first in the window that ends next, by job id.
     """
 
-    def __init__(self, state: AdmissionState, first: _Ints, period: _Ints, counts: _Ints, limit_ns: int | None) -> None:
+    def __init__(self, state: AdmissionState, expected: Expected, limit_ns: int | None) -> None:
         self.state = state
-        windows = state.windows
-        place = {window.category: i for i, window in enumerate(windows)}
-        self.joint = _ints([w.joint_ns - state.now_ns for w in windows])
-        self.width = _ints([w.window_ns for w in windows])
-        self.narrowest = _ints([w.narrowest_ns for w in windows])
-        self.tables = [state.profile.table(w.category) for w in windows]
-        self.largest = _ints([len(table) - 1 for table in self.tables])
+        self.limit_ns = limit_ns
+        self.joint = ints([w.joint_ns - state.now_ns for w in state.windows])
+        self.width = ints([w.window_ns for w in state.windows])
+        self.tables = [state.profile.table(w.category) for w in state.windows]
+        self.largest = ints([len(table) - 1 for table in self.tables])
         self.ids = [s.stream_id for s in state.streams]
+        self.future = len(expected.stream)
+        columns = expected.stream, expected.arrival, expected.deadline, expected.category, expected.index
+        self.stream, self.arrival, self.deadline, self.category, self.index = columns
+        # Without waiting frames the reservations stand as they are: sorted by category, then by time.
+        self.order = self.arrival
+        self.place: _Ints | None = None
+        if any(window.waiting for window in state.windows):
+            self._put_waiting_first()
 
-        stream = np.repeat(np.arange(len(counts)), counts)
-        nth = np.arange(len(stream)) - np.repeat(np.cumsum(counts) - counts, counts)
-        arrival = first[stream] + period[stream] * nth
-        category = _ints([place[s.category] for s in state.streams])[stream]
-        deadline = arrival + _ints([s.deadline_ns for s in state.streams])[stream]
-        index = np.maximum(0, (arrival - self.joint[category]) // self.width[category] + 1)
-        if limit_ns is not None:
-            whole = self.joint[category] + index * self.width[category] <= limit_ns
-            stream, arrival, category = stream[whole], arrival[whole], category[whole]
-            deadline, index = deadline[whole], index[whole]
-        self.future = len(stream)
-        waiting = self._waiting(limit_ns)
-        self.stream = np.concatenate([waiting[0], stream])
-        self.arrival = np.concatenate([waiting[1], arrival])
-        self.deadline = np.concatenate([waiting[2], deadline])
-        self.category = np.concatenate([waiting[3], category])
-        self.chunk = np.concatenate([waiting[4], np.full(len(stream), -1)])
-        self.order = np.concatenate([waiting[5], arrival])
-        self.index = np.concatenate([np.zeros(len(waiting[0]), dtype=np.int64), index])
-        rank = np.lexsort((self.stream, self.order, self.category))
-        for name in ("stream", "arrival", "deadline", "category", "chunk", "order", "index"):
-            setattr(self, name, getattr(self, name)[rank])
-
-    def _waiting(self, limit_ns: int | None) -> list[_Ints]:
-        """Columns of the frames in open batches; `shift` is set to where the next frame of each window would stand."""
+    def _put_waiting_first(self) -> None:
+        """Merge the frames of open batches in; `place` is where a frame stands in an open window, B to a batch."""
         known = {stream_id: i for i, stream_id in enumerate(self.ids)}
         rows: list[tuple[int, int, int, int, int, int]] = []
         now_ns = self.state.now_ns
         shift = [0] * len(self.state.windows)
-        newest = max((f.job for w in self.state.windows for batch in w.waiting for f in batch), default=0)
+        newest = max(f.job for w in self.state.windows for batch in w.waiting for f in batch)
         for c, window in enumerate(self.state.windows):
-            if not window.waiting or (limit_ns is not None and window.joint_ns - now_ns > limit_ns):
+            largest = int(self.largest[c])
+            if not window.waiting or (self.limit_ns is not None and window.joint_ns - now_ns > self.limit_ns):
                 continue
             for b, batch in enumerate(window.waiting):
-                for frame in batch:
+                for n, frame in enumerate(batch):
                     stream = known.setdefault(frame.stream_id, len(known))
                     arrival_ns, deadline_ns = frame.arrival_ns - now_ns, frame.deadline_ns - now_ns
-                    rows.append((stream, arrival_ns, deadline_ns, c, b, frame.job - newest - 1))
-            total = sum(map(len, window.waiting))
-            shift[c] = (len(window.waiting) - 1) * int(self.largest[c]) + len(window.waiting[-1]) - total
+                    rows.append((stream, arrival_ns, deadline_ns, c, frame.job - newest - 1, b * largest + n))
+            shift[c] = (len(window.waiting) - 1) * largest + len(window.waiting[-1])
         self.ids = list(known)
-        self.shift = _ints(shift)
-        columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-        return list(columns)
+        stream, arrival, deadline, category, order, place = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+        # The reservations of a category follow its waiting frames.
+        first = np.searchsorted(self.category, np.arange(len(shift)))
+        nth = np.arange(self.future) - first[self.category]
+        self.place = np.concatenate([place, np.where(self.index == 0, nth + ints(shift)[self.category], nth)])
+        self.order = np.concatenate([order, self.arrival])
+        self.stream = np.concatenate([stream, self.stream])
+        self.arrival = np.concatenate([arrival, self.arrival])
+        self.deadline = np.concatenate([deadline, self.deadline])
+        self.category = np.concatenate([category, self.category])
+        self.index = np.concatenate([np.zeros(len(rows), dtype=np.int64), self.index])
+        merged = np.argsort(self.category.astype(np.int16), kind="stable")
+        for name in ("place", "order", "stream", "arrival", "deadline", "category", "index"):
+            setattr(self, name, getattr(self, name)[merged])
 
-    def jobs(self, horizon_ns: int, complete: bool) -> PseudoJobs:
-        """Cut the sorted frames into windows and the windows into jobs."""
+    def jobs(self) -> PseudoJobs:
+        """Cut the frames into windows and the windows into jobs."""
         category, index = self.category, self.index
         total = len(category)
         new_window = np.ones(total, dtype=bool)
-        new_window[1:] = (category[1:] != category[:-1]) | (index[1:] != index[:-1])
+        np.not_equal(index[1:], index[:-1], out=new_window[1:])
+        new_window[1:] |= category[1:] != category[:-1]
         window_start = np.flatnonzero(new_window)
-        window_of = np.cumsum(new_window) - 1
-        within = np.arange(total) - window_start[window_of]
-        position = within + np.where(index == 0, self.shift[category], 0)
-        chunk = np.where(self.chunk >= 0, self.chunk, position // self.largest[category])
-        new_job = new_window.copy()
-        new_job[1:] |= chunk[1:] != chunk[:-1]
-        start = np.flatnonzero(new_job)
-        job_of = np.cumsum(new_job) - 1
+        chunk, start = self._chunks(window_start)
         size = np.diff(start, append=total)
-
         job_category, job_index = category[start], index[start]
         release = self.joint[job_category] + job_index * self.width[job_category]
-        if self.state.config.job_deadline is JobDeadline.WINDOW:
-            span = np.where(job_index == 0, self.narrowest[job_category], self.width[job_category])
-            deadline = release + span
-        else:
-            earliest = np.minimum.reduceat(self.deadline, window_start) if total else self.deadline
-            deadline = earliest[window_of[start]]
+        deadline = self._deadlines(window_start, start, release)
         offset = np.cumsum([0] + [len(table) for table in self.tables])[:-1]
-        flat = _ints([e for table in self.tables for e in table])
+        flat = ints([e for table in self.tables for e in table])
         execution = flat[offset[job_category] + size] if total else size
-        opened = np.lexsort((self.stream[start], self.order[start]))
-        row_of = np.empty_like(opened)
-        row_of[opened] = np.arange(len(opened))
+        rows = np.lexsort((self.stream[start], self.order[start], release))
+        row_of = np.empty_like(rows)
+        row_of[rows] = np.arange(len(rows))
         return PseudoJobs(
-            release=release[opened],
-            deadline=deadline[opened],
-            execution=execution[opened],
-            size=size[opened],
-            window=job_category[opened],
-            frame_job=row_of[job_of] if total else job_of,
+            release=release[rows],
+            deadline=deadline[rows],
+            execution=execution[rows],
+            size=size[rows],
+            window=job_category[rows],
+            chunk=chunk[rows],
+            job=self._ids_of_open(job_category)[rows],
+            frame_job=np.repeat(row_of, size),
             frame_stream=self.stream,
             frame_arrival=self.arrival,
-            horizon_ns=horizon_ns,
-            complete=complete,
+            horizon_ns=int(release.max(initial=0)) if self.limit_ns is None else self.limit_ns,
             frames=self.future,
             stream_ids=tuple(self.ids),
         )
+
+    def _chunks(self, window_start: _Ints) -> tuple[_Ints, _Ints]:
+        """Return for each job its number within its window, and its first frame."""
+        total = len(self.category)
+        count = np.diff(window_start, append=total)
+        if self.place is None and bool((count <= self.largest[self.category[window_start]]).all()):
+            return np.zeros(len(window_start), dtype=np.int64), window_start
+        window_of = np.repeat(np.arange(len(window_start)), count)
+        within = np.arange(total) - window_start[window_of]
+        if self.place is not None:
+            within = np.where(self.index == 0, self.place, within)
+        chunk = within // self.largest[self.category]
+        new_job = np.zeros(total, dtype=bool)
+        new_job[1:] = chunk[1:] != chunk[:-1]
+        new_job[window_start] = True
+        start = np.flatnonzero(new_job)
+        return chunk[start], start
+
+    def _deadlines(self, window_start: _Ints, start: _Ints, release: _Ints) -> _Ints:
+        """Return each job's deadline: all jobs of a window share one."""
+        if self.state.config.job_deadline is JobDeadline.WINDOW:
+            narrowest = ints([w.narrowest_ns for w in self.state.windows])
+            category = self.category[start]
+            span: _Ints = np.where(self.index[start] == 0, narrowest[category], self.width[category])
+            return release + span
+        if not len(start):
+            return self.deadline
+        earliest: _Ints = np.minimum.reduceat(self.deadline, window_start)
+        if len(start) > len(window_start):
+            earliest = earliest[np.searchsorted(window_start, start, side="right") - 1]
+        return earliest
+
+    def _ids_of_open(self, job_category: _Ints) -> _Ints:
+        """Return the id of each job's batch if it is open already, else -1."""
+        ids = np.full(len(job_category), -1, dtype=np.int64)
+        if self.place is not None:
+            for c, window in enumerate(self.state.windows):
+                first = int(np.searchsorted(job_category, c))
+                if first < len(ids) and window.waiting and job_category[first] == c and self.index_is_open(c):
+                    ids[first : first + len(window.waiting)] = [batch[0].job for batch in window.waiting]
+        return ids
+
+    def index_is_open(self, c: int) -> bool:
+        """Whether the open window of category `c` ends within the limit."""
+        return self.limit_ns is None or int(self.joint[c]) <= self.limit_ns

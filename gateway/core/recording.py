@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from gateway.core.batch import Batch
+from gateway.core.batch import Batch, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Ledger, Stream
 from gateway.core.config import EngineConfig
@@ -23,7 +24,7 @@ def record_view(ledger: Ledger, waiting: Waiting, device: Device, *, state: Admi
         now_ns=now_ns,
         streams=tuple(_stream_view(stream, now_ns) for stream in ledger.streams.values()),
         categories=tuple(_category_view(batcher, ledger, now_ns) for batcher in waiting.batchers.values()),
-        ready=tuple(batch.job() for batch in waiting.ready),
+        ready=tuple(batch.job() for queue in (waiting.ready, waiting.spare, waiting.best_effort) for batch in queue),
         running=device.running,
         running_since_ns=None if device.running is None else device.since_ns,
         worker_lost=device.lost,
@@ -59,44 +60,78 @@ def _category_view(batcher: Batcher, ledger: Ledger, now_ns: int) -> CategoryVie
         category=batcher.category,
         window_ns=batcher.window_ns,
         next_joint_ns=batcher.next_joint_ns(now_ns),
-        waiting=sum(len(batch.frames) for batch in batcher.batches),
+        waiting=sum(len(batch.frames) for batch in (*batcher.batches, *batcher.spare)),
         streams=tuple(stream.id for stream in ledger.streams.values() if stream.batcher is batcher),
     )
 
 
 def record_state(
-    ledger: Ledger, waiting: Waiting, device: Device, *, profile: Profile, config: EngineConfig, now_ns: int
+    ledger: Ledger,
+    waiting: Waiting,
+    device: Device,
+    *,
+    profile: Profile,
+    config: EngineConfig,
+    now_ns: int,
+    generation: int = 0,
+    started: int = 0,
 ) -> AdmissionState:
     """Return what an admission test at `now_ns` starts from.
 
-    Windows due by then count as closed and frames late by then as dropped, as `Engine.handle` would have it.
+    Windows due by then count as closed and frames late by then as dropped, as `Engine.handle` would have it. Frames
+    without a promise are left out: nothing is owed to them.
     """
-    batchers = waiting.batchers.values()
-    ready = [batch.job(_live(batch, now_ns)) for batch in waiting.ready]
+    batchers = [b for b in waiting.batchers.values() if b.standing is Standing.PROMISED]
+    ready = [_promised_job(batch, _live(batch, now_ns)) for batch in waiting.ready]
     ready += [job for batcher in batchers for job in _due_jobs(batcher, now_ns)]
+    ready = sorted((job for job in ready if job.frames), key=lambda j: (j.deadline_ns, j.release_ns, j.id))
+    free_ns = device.free_ns(now_ns)
+    planned_ns: tuple[int, ...] = ()
+    if waiting.guard is not None:
+        starts = waiting.guard.planned_starts(now_ns, free_ns, len(ready))
+        planned_ns = tuple(starts.get(job.id, now_ns) for job in ready)
     return AdmissionState(
         now_ns=now_ns,
-        free_ns=device.free_ns(now_ns),
-        ready=tuple(sorted((job for job in ready if job.frames), key=lambda j: (j.deadline_ns, j.release_ns, j.id))),
+        free_ns=free_ns,
+        ready=tuple(ready),
         windows=tuple(_window_state(batcher, now_ns) for batcher in batchers),
         streams=tuple(_phases(ledger, now_ns)),
         profile=profile,
         config=config,
         worker=device.worker,
+        planned_ns=planned_ns,
+        best_effort=tuple(c for c, b in waiting.batchers.items() if b.standing is Standing.BEST_EFFORT),
+        generation=generation,
+        started=started,
     )
 
 
 def _live(batch: Batch, now_ns: int) -> tuple[Frame, ...]:
-    """The frames of a waiting batch that are not about to expire."""
-    return tuple(f for f in batch.frames if f.deadline_ns > now_ns or f.on_late is not OnLate.DROP)
+    """The frames of a waiting batch that are not about to expire, with the deadlines that were promised to them.
+
+    A frame that came earlier than its contract says may be due before its slot: that was not promised.
+    """
+    frames = [f for f in batch.frames if f.deadline_ns > now_ns or f.on_late is not OnLate.DROP]
+    if batch.slot is not None:
+        promised_ns = batch.slot.deadline_ns
+        frames = [replace(f, deadline_ns=promised_ns) if f.deadline_ns < promised_ns else f for f in frames]
+    return tuple(frames)
+
+
+def _promised_job(batch: Batch, frames: tuple[Frame, ...]) -> Job:
+    job = batch.job(frames)
+    if batch.slot is None or batch.slot.deadline_ns <= job.deadline_ns:
+        return job
+    return replace(job, deadline_ns=batch.slot.deadline_ns)
 
 
 def _due_jobs(batcher: Batcher, now_ns: int) -> Iterator[Job]:
     """What a window would release whose joint has come but which no event has closed yet."""
     if batcher.joint_ns <= now_ns and batcher.batches:
-        deadline_ns = batcher.deadline_ns()
+        shared_ns = batcher.deadline_ns()
         for batch in batcher.batches:
             frames = _live(batch, now_ns)
+            deadline_ns = shared_ns if batch.slot is None else max(shared_ns, batch.slot.deadline_ns)
             execution_ns = batcher.table[len(frames)]
             yield Job(batch.id, batch.category, frames, batcher.joint_ns, deadline_ns, execution_ns)
 
@@ -109,18 +144,13 @@ def _window_state(batcher: Batcher, now_ns: int) -> WindowState:
         narrowest_ns=batcher.window_ns if due else batcher.narrowest_ns,
         joint_ns=batcher.next_joint_ns(now_ns),
         waiting=() if due else tuple(frames for batch in batcher.batches if (frames := _live(batch, now_ns))),
+        widest_ns=batcher.widest_ns,
     )
 
 
 def _phases(ledger: Ledger, now_ns: int) -> Iterator[StreamPhase]:
     for stream in ledger.streams.values():
-        next_ns = stream.next_expected_ns(now_ns)
-        if next_ns is not None:
-            yield StreamPhase(
-                stream_id=stream.id,
-                category=stream.batcher.category,
-                period_ns=stream.spec.period_ns,
-                deadline_ns=stream.spec.deadline_ns,
-                next_ns=next_ns,
-                remaining=stream.remaining,
-            )
+        if stream.batcher.standing is Standing.PROMISED:
+            phase = stream.phase(now_ns)
+            if phase is not None:
+                yield phase

@@ -1,28 +1,29 @@
-"""The two tests behind admission: utilisation (Phase 1) and the EDF imitator (Phase 2).
+"""Phase 1 of admission: cheap necessary conditions, which refuse nothing that Phase 2 admits.
 
 DeepRT (Yang et al., SEC 2021, arXiv 2105.01803, section 4) with the corrections of ``docs/decisions``: the
-paper's floor formula can refuse a set that can be scheduled, so Phase 1 here is a true lower bound.
+paper's floor formula can refuse a set that can be scheduled, so Phase 1 here is a true lower bound. Jitter is ignored:
+it only adds work and constraints.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections import defaultdict
-from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from gateway.core.config import UtilizationTest
+from gateway.core.expected import places
 from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import split
-from gateway.core.pseudo_jobs import PseudoJobs
-from gateway.core.types import Category
 
 #: Phase 1 sums floats; a use of exactly 1 must not be refused for its last bit.
 TOLERANCE = 1e-9
 #: The interval condition is tried at no more than this many ends (and starts): it is a filter, not the decision.
-_MOST_POINTS = 64
+_MOST_POINTS = 8
+#: Later than any instant that is looked at; sums of two fit 64 bits.
+_FAR_NS = 2**61
 
 
 def envelope(table: tuple[int, ...], n: float) -> float:
@@ -35,6 +36,17 @@ def envelope(table: tuple[int, ...], n: float) -> float:
     The split function grows by E(B) every B frames, so beyond the point that lies lowest against a line of slope
     E(B)/B the envelope is that line.
     """
+    hull = _lower_hull(table)
+    for (left, low), (right, high) in itertools.pairwise(hull):
+        if n <= right:
+            return low + (high - low) * (n - left) / (right - left)
+    foot, low = hull[-1]
+    return low + table[-1] / (len(table) - 1) * (n - foot)
+
+
+@lru_cache(maxsize=1024)
+def _lower_hull(table: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Corners of the envelope, up to its foot on the line of full batches."""
     slope = table[-1] / (len(table) - 1)
     foot = min(range(len(table) - 1), key=lambda m: (table[m] - slope * m, m))
     hull: list[tuple[int, int]] = []
@@ -42,15 +54,18 @@ def envelope(table: tuple[int, ...], n: float) -> float:
         while len(hull) >= 2 and _above(hull[-2], hull[-1], point):
             hull.pop()
         hull.append(point)
-    for (left, low), (right, high) in itertools.pairwise(hull):
-        if n <= right:
-            return low + (high - low) * (n - left) / (right - left)
-    return table[foot] + slope * (n - foot)
+    return tuple(hull)
 
 
 def _above(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> bool:
     """Whether `b` lies on or above the line from `a` to `c`."""
     return (b[1] - a[1]) * (c[0] - a[0]) >= (c[1] - a[1]) * (b[0] - a[0])
+
+
+@lru_cache(maxsize=1024)
+def _cheapest(table: tuple[int, ...]) -> float:
+    """The least that a frame can cost, in a batch of the best size."""
+    return min(e / n for n, e in enumerate(table) if n)
 
 
 def utilization(state: AdmissionState) -> float:
@@ -59,16 +74,18 @@ def utilization(state: AdmissionState) -> float:
     With the envelope: a lower bound, over unbounded streams only. With DeepRT's formula: over all streams.
     """
     deeprt = state.config.utilization_test is UtilizationTest.DEEPRT
-    windows = {window.category: window.window_ns for window in state.windows}
-    means: dict[Category, float] = defaultdict(float)
-    for stream in state.streams:
+    if not deeprt and all(stream.remaining is not None for stream in state.streams):
+        return 0.0
+    means = [0.0] * len(state.windows)
+    for stream, place in zip(state.streams, places(state), strict=True):
         if deeprt or stream.remaining is None:
-            means[stream.category] += windows[stream.category] / stream.period_ns
+            means[place] += stream.burst * state.windows[place].window_ns / stream.period_ns
     used = 0.0
-    for category, mean in means.items():
-        table = state.profile.table(category)
-        work = split(table, int(mean + TOLERANCE)) if deeprt else envelope(table, mean)
-        used += work / windows[category]
+    for window, mean in zip(state.windows, means, strict=True):
+        if mean:
+            table = state.profile.table(window.category)
+            work = split(table, int(mean + TOLERANCE)) if deeprt else envelope(table, mean)
+            used += work / window.window_ns
     return used
 
 
@@ -81,98 +98,48 @@ def interval_demand(state: AdmissionState) -> float:
     if not state.streams:
         return 0.0
     now_ns = state.now_ns
-    first = np.array([s.next_ns - now_ns for s in state.streams], dtype=np.float64)
-    period = np.array([s.period_ns for s in state.streams], dtype=np.float64)
-    relative = np.array([s.deadline_ns for s in state.streams], dtype=np.float64)
-    count = np.array([np.inf if s.remaining is None else float(s.remaining) for s in state.streams])
-    cheapest: dict[Category, float] = {}
-    for window in state.windows:
-        table = state.profile.table(window.category)
-        cheapest[window.category] = min(e / n for n, e in enumerate(table) if n)
-    cost = np.array([cheapest[s.category] for s in state.streams])
-    last = first + period * (count - 1) + relative
-    ends = _spread(np.unique(last[np.isfinite(last)]))
-    starts = _spread(np.unique(first))
-    worst = 0.0
-    for start in starts:
-        skipped = np.maximum(0.0, np.ceil((start - first) / period))
-        until = np.floor((ends[:, None] - relative - first) / period) + 1
-        due = np.clip(np.minimum(until, count) - skipped, 0.0, None) @ cost
-        length = ends - start
-        shares = np.where(length > 0, due / np.where(length > 0, length, 1.0), 0.0)
-        worst = max(worst, float(shares.max(initial=0.0)))
-    return worst
+    rows = [
+        (
+            s.next_ns - now_ns,
+            s.period_ns,
+            s.deadline_ns,
+            s.burst,
+            s.group_left,
+            s.overdue,
+            _FAR_NS if s.remaining is None else min(s.remaining - s.overdue, _FAR_NS),
+        )
+        for s in state.streams
+    ]
+    first, period, relative, burst, left, overdue, rest = np.array(rows, dtype=np.int64).T
+    # Of the last frames; those of unbounded streams and of others without end in sight are left out.
+    groups = np.maximum(0, -((left - rest) // burst))
+    near = first + groups.astype(np.float64) * period + relative < _FAR_NS
+    last = first[near] + groups[near] * period[near]
+    ends = _spread(np.where(rest[near] > 0, np.maximum(0, last), 0) + relative[near])
+    if not len(ends):
+        return 0.0
+    cheapest = [_cheapest(state.profile.table(window.category)) for window in state.windows]
+    cost = np.array([cheapest[place] for place in places(state)])
+    starts = _spread(np.concatenate([np.maximum(0, first), np.zeros_like(first[overdue > 0])]))
+
+    def frames(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """How many frames so many first groups hold."""
+        return np.where(groups > 0, np.minimum(left + (groups - 1) * burst, rest), 0)
+
+    # Frames that should have come already are taken to arrive now, at 0.
+    skipped = np.where(starts[:, None] > 0, -((first - starts[:, None]) // period), 0)
+    until = np.where(ends[:, None] >= relative, (ends[:, None] - relative - first) // period + 1, 0)
+    due = np.maximum(0, frames(until)[None, :, :] - frames(skipped)[:, None, :]).astype(np.float64)
+    due += ((starts[:, None] <= 0)[:, None, :] & (ends[:, None] >= relative)[None, :, :]) * overdue
+    length = (ends[None, :] - starts[:, None]).astype(np.float64)
+    work = due @ cost
+    return float(np.divide(work, length, out=np.zeros_like(work), where=length > 0).max(initial=0.0))
 
 
-def _spread(points: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    """At most `_MOST_POINTS` of sorted points, the first and the last among them."""
-    if len(points) <= _MOST_POINTS:
-        return points
-    picked: np.ndarray = points[np.linspace(0, len(points) - 1, _MOST_POINTS).astype(int)]  # type: ignore[type-arg]
+def _spread(points: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """At most `_MOST_POINTS` of the points in order, the first and the last among them."""
+    ordered = np.unique(points)
+    if len(ordered) <= _MOST_POINTS:
+        return ordered
+    picked: npt.NDArray[np.int64] = ordered[np.linspace(0, len(ordered) - 1, _MOST_POINTS).astype(int)]
     return picked
-
-
-@dataclass(frozen=True, slots=True)
-class Imitation:
-    """What EDF would do with the jobs of a plan.
-
-    Rows number the ready jobs first, then the pseudo jobs in their order.
-
-    Attributes:
-        finish: End of each row's execution, relative ns; 0 where the run stopped before it.
-        missed: The first row that would end after its deadline; None when all are in time.
-    """
-
-    finish: list[int]
-    missed: int | None
-
-
-def imitate(state: AdmissionState, jobs: PseudoJobs) -> Imitation:
-    """Run DeepRT's EDF imitator: non-preemptive, non-idling, ties by (deadline, release, order of opening).
-
-    Cost: O(n log n) on small integers; every job is represented by its EDF rank.
-    """
-    now_ns = state.now_ns
-    held = len(state.ready)
-    release = np.concatenate([np.zeros(held, dtype=np.int64), jobs.release])
-    deadline = np.concatenate(
-        [np.array([job.deadline_ns - now_ns for job in state.ready], dtype=np.int64), jobs.deadline]
-    )
-    key_release = np.concatenate(
-        [np.array([job.release_ns - now_ns for job in state.ready], dtype=np.int64), jobs.release]
-    )
-    execution = [job.execution_ns for job in state.ready] + jobs.execution.tolist()
-    row_of_rank = np.lexsort((np.arange(len(release)), key_release, deadline))
-    rank = np.empty_like(row_of_rank)
-    rank[row_of_rank] = np.arange(len(release))
-    by_release = np.argsort(release, kind="stable")
-    return _run(
-        t=state.free_ns - now_ns,
-        releases=release[by_release].tolist(),
-        ranks=rank[by_release].tolist(),
-        row_of_rank=row_of_rank.tolist(),
-        execution=execution,
-        deadline=deadline.tolist(),
-    )
-
-
-def _run(
-    *, t: int, releases: list[int], ranks: list[int], row_of_rank: list[int], execution: list[int], deadline: list[int]
-) -> Imitation:
-    """The imitator's loop over jobs sorted by release; `ranks` are their places in EDF order."""
-    finish = [0] * len(releases)
-    queue: list[int] = []
-    push, pop = heapq.heappush, heapq.heappop
-    i, total = 0, len(releases)
-    while queue or i < total:
-        if not queue and t < releases[i]:
-            t = releases[i]
-        while i < total and releases[i] <= t:
-            push(queue, ranks[i])
-            i += 1
-        row = row_of_rank[pop(queue)]
-        t += execution[row]
-        finish[row] = t
-        if t > deadline[row]:
-            return Imitation(finish, row)
-    return Imitation(finish, None)

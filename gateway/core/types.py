@@ -18,6 +18,9 @@ MAX_INTERVAL_NS = 86_400 * NS_PER_S
 #: The narrowest: 100 us. A shorter period than one memory copy of a frame cannot be served.
 MIN_INTERVAL_NS = 100_000
 
+#: The most frames of one group: more is a video file, not a camera.
+MAX_BURST = 1_024
+
 #: The worker of a gateway that drives a single accelerator.
 LOCAL_WORKER = "local"
 
@@ -84,16 +87,18 @@ class StreamSpec:
 
     Attributes:
         model, version, shape, dtype: See `Category`.
-        period_ns: Time between two frames.
+        period_ns: Time between two frames; with `burst`, between two groups.
         deadline_ns: Relative deadline of every frame, counted from its arrival.
         frames: How many frames will come; None for an unbounded stream.
+        burst: Frames that come together, as one group, once in a period.
+        jitter_ns: The group of period k comes no earlier than start + k * period and no later than this after it.
         start_in_ns: When the first frame comes, relative to the registration.
         on_late: What to do with a frame that is late before it is dispatched.
         name: A label for people; not unique.
 
     Raises:
         ValueError: A period or deadline outside [`MIN_INTERVAL_NS`, `MAX_INTERVAL_NS`], a frame
-            count below 1, a negative start, or an empty shape.
+            count below 1, a burst outside [1, `MAX_BURST`], a negative start or jitter, or an empty shape.
     """
 
     model: str
@@ -107,6 +112,8 @@ class StreamSpec:
     on_late: OnLate = OnLate.DROP
     name: str = ""
     service_class: ServiceClass = ServiceClass.REAL_TIME
+    burst: int = 1
+    jitter_ns: int = 0
 
     def __post_init__(self) -> None:
         """Check the bounds that every later sum relies on."""
@@ -115,8 +122,11 @@ class StreamSpec:
                 raise ValueError(f"{field} must lie in [{MIN_INTERVAL_NS}, {MAX_INTERVAL_NS}], not {value}")
         if self.frames is not None and self.frames < 1:
             raise ValueError(f"frames must be at least 1, not {self.frames}")
-        if not 0 <= self.start_in_ns <= MAX_INTERVAL_NS:
-            raise ValueError(f"start_in_ns must lie in [0, {MAX_INTERVAL_NS}], not {self.start_in_ns}")
+        if not 1 <= self.burst <= MAX_BURST:
+            raise ValueError(f"burst must lie in [1, {MAX_BURST}], not {self.burst}")
+        for field, value in (("start_in_ns", self.start_in_ns), ("jitter_ns", self.jitter_ns)):
+            if not 0 <= value <= MAX_INTERVAL_NS:
+                raise ValueError(f"{field} must lie in [0, {MAX_INTERVAL_NS}], not {value}")
         if not self.shape or any(axis < 1 for axis in self.shape):
             raise ValueError(f"shape must have at least one axis, each at least 1, not {self.shape}")
 
@@ -159,6 +169,7 @@ class Job:
         deadline_ns: Absolute.
         execution_ns: Profiled execution time at ``len(frames)``, dispatch overhead included.
         early: Dispatched before its window's joint because the device was idle.
+        planned_end_ns: When it ends by the plan in force; None without a plan, or if it did not know the frames.
     """
 
     id: int
@@ -168,3 +179,4 @@ class Job:
     deadline_ns: int
     execution_ns: int
     early: bool = False
+    planned_end_ns: int | None = None

@@ -19,7 +19,7 @@ class Reason(StrEnum):
     UTILIZATION = "utilization"
     #: Phase 2: a job of some admitted stream, or of this one, would miss.
     DEADLINE_MISS = "deadline_miss"
-    #: Phase 2: the first window of some stream lies beyond the frames that are looked at, so nothing can be said.
+    #: Phase 2: the frames to be followed, or the hyperperiod, exceed the limit, so nothing can be said.
     BEYOND_HORIZON = "beyond_horizon"
 
 
@@ -31,7 +31,8 @@ class FirstMiss:
         category: Of that job.
         streams: Ids of the streams whose frames it holds; the candidate's own id among them if so.
         frames: Its batch size.
-        release_ns, deadline_ns, finish_ns: Relative to the instant of the test.
+        release_ns, deadline_ns, finish_ns: Relative to the instant of the test; in the sporadic test, to the start of
+            the busy period in which it would happen.
         late_ns: ``finish_ns - deadline_ns``.
     """
 
@@ -67,7 +68,8 @@ class Verdict:
 
     Attributes:
         admitted: Whether the candidate fits.
-        test: Which test decided: ``exact``.
+        test: Which test decided: ``exact`` (every frame of finite streams), ``hyperperiod`` (until the schedule
+            repeats) or ``sporadic`` (demand bound; any phase, drift and jitter).
         phase: 1 utilisation, 2 EDF imitator; 0 when the candidate was refused on its own figures.
         reason: Set when refused.
         utilization: Phase 1's lower bound of the device's long-run use with the candidate, unbounded

@@ -61,7 +61,8 @@ class EngineView:
         now_ns: Of the last event handled.
         streams: In order of admission.
         categories: In order of their first stream's admission.
-        ready: In EDF order.
+        ready: Past their joint: promised work in EDF order, then real-time frames that no plan has a place for, then
+            best effort by age.
         running: What the device does.
         running_since_ns: When it started; None when the device is idle.
         worker_lost: Whether the worker cannot be reached.

@@ -14,9 +14,10 @@ from gateway.demo.plan import (
     BATCHES,
     CARPHONE_SHAPE,
     MODEL,
-    TARGET_UTILIZATION,
     CameraPlan,
     Shape,
+    cameras,
+    carried,
     chosen,
     to_measure,
     utilization,
@@ -42,13 +43,13 @@ ATTEMPTS = 3
 
 def measure(
     repository: Path, profile_file: Path, triton_log: Path, progress: Progress
-) -> tuple[dict[Shape, float], list[CameraPlan]]:
+) -> tuple[dict[Shape, list[float]], list[CameraPlan]]:
     """Measure on a Triton of its own until the cameras are decided, and write the profile file.
 
     Blocks; call it from the main thread, which starts Triton.
 
     Returns:
-        The planned time of one frame in ms by (height, width), and the cameras.
+        The planned times in ms of 1, 2, ... frames (`BATCHES`) by (height, width), and the cameras.
 
     Raises:
         DemoError: A point could not be measured.
@@ -60,7 +61,7 @@ def measure(
         settings = settings.model_copy(update={"triton": group})
         best = _measure_once(settings, progress)
         for _ in range(ATTEMPTS - 1):
-            if best.utilization <= TARGET_UTILIZATION:
+            if best.carries_all:
                 break
             progress.say("  too slow for what is to be shown: measuring again, in case something disturbed it")
             best = min(best, _measure_once(settings, progress), key=lambda found: found.utilization)
@@ -71,32 +72,38 @@ def measure(
 @dataclass(frozen=True)
 class _Measured:
     profile: Profile
-    times: dict[Shape, float]
+    times: dict[Shape, list[float]]
 
     @property
     def utilization(self) -> float:
         return utilization(chosen(self.times), self.times)
 
+    @property
+    def carries_all(self) -> bool:
+        plans = chosen(self.times)
+        return carried(plans, self.times) and plans == cameras(plans[2].shape, plans[3].shape)
+
 
 def _measure_once(settings: Settings, progress: Progress) -> _Measured:
     """Measure one set of shapes after the other until the cameras are decided."""
     profile = Profile()
-    times: dict[Shape, float] = {}
+    times: dict[Shape, list[float]] = {}
     while shapes := to_measure(times):
-        slow = times.get(CARPHONE_SHAPE, 0.0) > SLOW_MS
+        slow = times.get(CARPHONE_SHAPE, [0.0])[0] > SLOW_MS
         plan = Plan((MODEL,), tuple(shapes), BATCHES, samples=SAMPLES_WHEN_SLOW if slow else SAMPLES)
         report: Report = uvloop.run(measure_points(plan, settings, device_name()))
         _check(report)
         profile = dataclasses.replace(report.profile, entries=profile.entries + report.profile.entries)
         times = {shape: planned_ms(profile, shape) for shape in [*times, *shapes]}
-        shown = ", ".join(f"{height}x{width}: {times[height, width]:.1f} ms" for height, width in shapes)
+        shown = ", ".join(f"{height}x{width}: {times[height, width][0]:.1f} ms" for height, width in shapes)
         progress.say(f"  one frame, planned: {shown}")
     return _Measured(profile, times)
 
 
-def planned_ms(profile: Profile, shape: Shape) -> float:
-    """Return the execution time of one frame that plans are made with."""
-    return profile.execution_ns(Category(MODEL, VERSION, (*shape, 3)), 1) / NS_PER_MS
+def planned_ms(profile: Profile, shape: Shape) -> list[float]:
+    """Return the execution times of 1, 2, ... frames (`BATCHES`) that plans are made with."""
+    category = Category(MODEL, VERSION, (*shape, 3))
+    return [profile.execution_ns(category, batch) / NS_PER_MS for batch in BATCHES]
 
 
 def _check(report: Report) -> None:

@@ -44,7 +44,7 @@ class Setup:
     clips: Mapping[str, Path]
     repository: Path
     profile: Path
-    times: Mapping[Shape, float]
+    times: Mapping[Shape, list[float]]
     plans: list[CameraPlan]
     frames: Mapping[tuple[str, Shape], ClipFrames]
 
@@ -99,7 +99,7 @@ def prepare(output: Path, progress: Progress) -> Setup:
     profile = output / "profile.json"
     with progress.phase("quick profile of this machine"):
         times, plans = measure(repository, profile, output / "triton.log", progress)
-    shown = ", ".join(f"{height}x{width} {times[height, width]:.0f} ms" for height, width in sorted(times))
+    shown = ", ".join(f"{height}x{width} {times[height, width][0]:.0f} ms" for height, width in sorted(times))
     progress.say(
         f"one frame takes at most {shown}; four cameras will take {utilization(plans, times):.0%} of the device"
     )

@@ -20,8 +20,6 @@ from gateway.core.events import (
     DropFrames,
     Event,
     FrameCancelled,
-    RefuseFrames,
-    Rejected,
     StreamEnded,
 )
 from gateway.core.types import NS_PER_MS, Frame, Outcome, StreamSpec
@@ -30,6 +28,9 @@ from gateway.runtime.arena import Arena
 from gateway.runtime.executor import Outputs, TritonExecutor
 from gateway.runtime.kept import KeptOutputs
 from gateway.runtime.results import FrameResult, FrameTicket, ResultRing, StreamRecord
+
+#: The outcomes of frames that have a result.
+_ANSWERED = frozenset({Outcome.MET, Outcome.MISSED})
 
 
 class Delivery:
@@ -112,8 +113,9 @@ class Delivery:
 
     def carry_out(self, action: Action, now_ns: int) -> None:
         """Do what the action says."""
-        if not isinstance(action, Admitted | Rejected | RefuseFrames):  # answers, for whoever asked
-            self._handlers[type(action)](action, now_ns)
+        handler = self._handlers.get(type(action))
+        if handler is not None:  # the others are answers, for whoever asked
+            handler(action, now_ns)
 
     def _accept(self, action: AcceptFrames, _now_ns: int) -> None:
         loop = asyncio.get_running_loop()
@@ -171,6 +173,8 @@ class Delivery:
 
     def _end_frame(self, record: StreamRecord, result: FrameResult) -> None:
         record.outcomes[result.outcome] += 1
+        if result.outcome in _ANSWERED and (record.worst_latency_ms or 0.0) < result.latency_ms:
+            record.worst_latency_ms = result.latency_ms
         record.ring.add(result)
         ticket = self.tickets.pop((result.stream_id, result.seq))
         if not ticket.result.done():

@@ -6,6 +6,7 @@ Rules:
 - The actions of one event are carried out, in order, before the next event is handled. An event that is
   posted by carrying out an action waits its turn.
 - After each event the engine says when it next cares; one timer stands for that instant.
+- When a stream has ended and windows could grow, `Driver.on_can_widen` is called; left alone, it has the engine decide.
 
 The same driver runs the live gateway (`MonotonicClock`, Triton behind the executor) and the tests that
 compare it with the simulator (`gateway.runtime.virtual`).
@@ -21,7 +22,7 @@ from typing import Protocol
 
 from gateway.clock import Clock, TimerHandle
 from gateway.core.engine import Engine
-from gateway.core.events import Action, Event, StartJob, Tick
+from gateway.core.events import Action, Event, StartJob, StreamEnded, Tick, WidenWindows
 from gateway.core.types import Job
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class Driver:
         broken: An exception has come out of an event. The engine's state can no longer be trusted: no further
             event is handled, for good.
         on_broken: Called once, when that happens.
+        on_can_widen: Called when a stream has ended and windows could grow: sooner or later a `WidenWindows` should be
+            posted. At first it posts one without a plan, to be handled next.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Driver:
         self.engine = engine
         self.broken = False
         self.on_broken: Callable[[], object] = _nobody
+        self.on_can_widen: Callable[[], object] = lambda: self.post(WidenWindows())
         self._clock = clock
         self._executor = executor
         self._sink = sink
@@ -116,13 +120,17 @@ class Driver:
     def _handle(self, event: Event) -> list[Action]:
         now_ns = self._clock.now_ns()
         actions = self.engine.handle(event, now_ns)
+        ended = False
         for action in actions:
             if isinstance(action, StartJob):
                 self._executor.start(action.job)
             else:
                 self._sink.carry_out(action, now_ns)
+                ended = ended or isinstance(action, StreamEnded)
         for observer in self._observers:
             observer.on_actions(now_ns, event, actions)
+        if ended and self.engine.can_widen():
+            self.on_can_widen()
         return actions
 
     def _arm(self) -> None:

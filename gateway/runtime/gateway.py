@@ -12,12 +12,14 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 from gateway.clock import Clock, MonotonicClock
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, CloseStream, FrameCancelled, FramesArrived, RegisterStream, Rejected
+from gateway.core.events import Admitted, CloseStream, FrameCancelled, FramesArrived
 from gateway.core.profile import Profile
-from gateway.core.types import Outcome, StreamSpec
+from gateway.core.types import NS_PER_S, Outcome, StreamSpec
 from gateway.core.view import EngineView
 from gateway.errors import (
     EngineFailed,
@@ -133,30 +135,34 @@ class Gateway:
     async def register(self, spec: StreamSpec) -> Registration:
         """Admit a stream, or say why not. An empty `spec.version` means the newest that is served.
 
+        Registrations that come together are decided one after another. Cancelled while it waits for its turn or for
+        the test, it leaves nothing behind.
+
         Raises:
-            TritonUnavailable, Stopping, EngineFailed, TooManyStreams: Nothing can be promised now.
+            TritonUnavailable, Stopping, EngineFailed, TooManyStreams, AdmissionBusy: Nothing can be promised now.
             UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, NotProfiled, ArenaTooSmall,
             BodyTooLarge: The stream does not fit the model, or one batch of it the memory or the message.
         """
+        began_ns = self._clock.now_ns()
         spec = self._checked(spec)
-        delivery = self._parts.delivery
-        if len(delivery.streams) >= self._settings.limits.max_streams:
-            raise TooManyStreams(f"{len(delivery.streams)} streams are registered.", retry_after_s=_RETRY_AFTER_S)
-        now_ns = self._clock.now_ns()
-        for action in self._parts.driver.post(RegisterStream(secrets.token_hex(8), spec)):
-            if isinstance(action, Admitted):
-                size = frame_bytes(spec.shape, spec.dtype)
-                record = delivery.add(action, spec, size, self.profile.max_batch(action.category), now_ns)
-                return Registration(spec, action.verdict, record)
-            if isinstance(action, Rejected):
-                return await self._with_offers(Registration(spec, action.verdict))
-        raise FramegateError("The engine did not answer a registration.")
+        stream_id = secrets.token_hex(8)
+        answer = await self._parts.registrar.register(stream_id, spec, partial(self._permit, spec))
+        # No await from the engine's decision to here: nothing can come between it and the record.
+        decided_ns = self._clock.now_ns()
+        test_s = (decided_ns - began_ns) / NS_PER_S
+        if isinstance(answer, Admitted):
+            size, batch = frame_bytes(spec.shape, spec.dtype), self.profile.max_batch(answer.category)
+            record = self._parts.delivery.add(answer, spec, size, batch, decided_ns)
+            return Registration(spec, answer.verdict, stream_id, test_s, record)
+        return await self._with_offers(Registration(spec, answer.verdict, stream_id, test_s))
 
     async def check(self, spec: StreamSpec) -> Registration:
         """Answer as `register` would now; nothing is admitted. Raises as `register`."""
+        began_ns = self._clock.now_ns()
         spec = self._checked(spec)
-        registration = Registration(spec, self._engine.check(spec, self._clock.now_ns()))
-        return await self._with_offers(registration) if registration.rejected else registration
+        verdict = await self._parts.registrar.check(spec, partial(self._checked, spec))
+        test_s = (self._clock.now_ns() - began_ns) / NS_PER_S
+        return await self._with_offers(Registration(spec, verdict, test_s=test_s))
 
     def streams(self) -> list[StreamRecord]:
         """Return the streams that are not over, in order of admission."""
@@ -283,7 +289,14 @@ class Gateway:
         self._require_triton()
         return self._parts.fitted(spec)
 
-    async def _with_offers(self, refused: Registration) -> Registration:
-        state = self._engine.admission_state(self._clock.now_ns())
-        offers = await self._parts.offers.search(state, refused.spec)
-        return Registration(refused.spec, refused.verdict, offers=offers)
+    def _permit(self, spec: StreamSpec) -> None:
+        """Raise if a stream could not be taken in at this instant."""
+        self._checked(spec)
+        streams = len(self._parts.delivery.streams)
+        if streams >= self._settings.limits.max_streams:
+            raise TooManyStreams(f"{streams} streams are registered.", retry_after_s=_RETRY_AFTER_S)
+
+    async def _with_offers(self, answered: Registration) -> Registration:
+        if not answered.rejected:
+            return answered
+        return replace(answered, offers=await self._parts.registrar.search_offers(answered.spec))

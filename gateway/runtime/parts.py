@@ -16,8 +16,8 @@ from gateway.runtime.delivery import Delivery
 from gateway.runtime.driver import Driver, Observer
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.models import Catalogue
-from gateway.runtime.offers import Offers
 from gateway.runtime.region import private_region, remove_dead_regions, shared_region
+from gateway.runtime.registrar import Registrar
 from gateway.runtime.supervisor import Supervisor, SupervisorConfig
 from gateway.settings import Settings, SharedMemory
 from gateway.triton.client import TritonClient
@@ -43,6 +43,7 @@ class Parts:
 
     driver: Driver
     delivery: Delivery
+    registrar: Registrar
 
     def __init__(self, settings: Settings, profile: Profile) -> None:
         triton = settings.triton
@@ -73,7 +74,6 @@ class Parts:
                 backoff_max_s=triton.backoff_max_ms / _MS_PER_S,
             ),
         )
-        self.offers = Offers()
         self._limits = settings.limits
         self._profile = profile
 
@@ -91,7 +91,9 @@ class Parts:
         self.delivery.connect(self.driver.post)
         self.executor.connect(self.driver.post, self.supervisor.trouble, self.supervisor.repairs.examine)
         self.supervisor.start(self.driver.post)
-        self.offers.start()
+        self.registrar = Registrar(engine, clock, self.driver.post, most_waiting=self._limits.max_streams)
+        self.driver.on_can_widen = self.registrar.widen
+        self.registrar.start()
 
     def fitted(self, spec: StreamSpec) -> StreamSpec:
         """Return `spec` with its version filled in. Raises as `gateway.runtime.readiness.fitted`."""
@@ -107,9 +109,9 @@ class Parts:
         await self.executor.abandon()
         if hasattr(self, "driver"):
             self.driver.close()
+            await self.registrar.close()
         await self._unregister()
         await self.client.close()
-        self.offers.close()
         self.arena.close()
 
     async def _unregister(self) -> None:

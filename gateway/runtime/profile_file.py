@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gateway.core.profile import Profile, ProfileError
 from gateway.runtime.models import MODEL_NAME
@@ -32,13 +34,16 @@ def read_profile(path: Path) -> Profile:
     return profile
 
 
-def write_profile(path: Path, profile: Profile) -> None:
-    """Write a profile in place of `path`, which keeps its old content until the new one is complete."""
+def write_profile(path: Path, profile: Profile, more: Mapping[str, Any] | None = None) -> None:
+    """Write a profile in place of `path`, which keeps its old content until the new one is complete.
+
+    `more` are fields that a reader of profiles does not look at.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with draft.open("x", encoding="utf-8") as file:
-            json.dump(profile.to_dict(), file, indent=1)
+            json.dump(profile.to_dict() | dict(more or {}), file, indent=1)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())

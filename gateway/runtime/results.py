@@ -67,6 +67,7 @@ class StreamRecord:
         accepted: Frames taken, ever.
         refused: Frames refused, by reason.
         outcomes: Frames ended, by outcome. Their sum is `accepted` once the stream has ended.
+        worst_latency_ms: The largest latency of a frame that was answered; None before the first.
         ring: The last results.
     """
 
@@ -82,6 +83,7 @@ class StreamRecord:
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
+    worst_latency_ms: float | None = None
 
     @property
     def in_flight(self) -> int:
@@ -123,12 +125,16 @@ class Registration:
 
     Attributes:
         spec: As tested: the version is filled in.
+        candidate: How the evidence calls the stream that was asked for.
+        test_s: Seconds from the call to the verdict: its turn, and the test.
         stream: The new stream; None when refused, and for a check.
         offers: For a refusal: changes that the test admitted at its instant. May be empty for want of time.
     """
 
     spec: StreamSpec
     verdict: Verdict
+    candidate: str = ""
+    test_s: float = 0.0
     stream: StreamRecord | None = None
     offers: tuple[CounterOffer, ...] = ()
 

@@ -173,7 +173,8 @@ class Supervisor:
         log.info(
             "Triton %s at %s serves %s; frames go %s", self.server.version, self._client.url, serving or "nothing", way
         )
-        if reason := why_nothing_is_served(self._catalogue, self._executor, self._profile):
+        # Without a profile there is nothing to register: this is the profiler, which makes one.
+        if self._profile.entries and (reason := why_nothing_is_served(self._catalogue, self._executor, self._profile)):
             log.warning("no stream can be registered. %s", reason)
 
     async def _share_region(self, server: ServerInfo) -> None:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.core.events import EVENT_RANK, Action, Event, JobFinished, Tick
+from gateway.core.events import EVENT_RANK, Action, Event, JobFinished, Tick, WidenWindows
 from gateway.core.types import Job
 
 
@@ -75,6 +75,25 @@ class TimedExecutor:
             raise RuntimeError("the executor is not connected to a driver")
         post, end = self._post, JobFinished(job.id)
         self._clock.call_at(self._clock.now_ns() + self._execution_ns(job), lambda: post(end), EVENT_RANK[JobFinished])
+
+
+class WidenInTurn:
+    """`gateway.runtime.driver.Driver.on_can_widen` for virtual time: at this instant, before its registrations."""
+
+    def __init__(self, clock: VirtualClock, post: Callable[[Event], object]) -> None:
+        self._clock = clock
+        self._post = post
+        self._waits = False
+
+    def __call__(self) -> None:
+        """Post one `WidenWindows` when its turn comes."""
+        if not self._waits:
+            self._waits = True
+            self._clock.call_at(self._clock.now_ns(), self._widen, EVENT_RANK[WidenWindows], place=-1)
+
+    def _widen(self) -> None:
+        self._waits = False
+        self._post(WidenWindows())
 
 
 class NoSink:

@@ -17,11 +17,17 @@ def simulate(
     ] = None,
     early_dispatch: Annotated[bool, typer.Option(help="Send waiting frames early while the device is idle.")] = True,
     job_deadline: Annotated[str, typer.Option(help="frame, or the paper's window.")] = "frame",
+    admission_test: Annotated[str, typer.Option(help="auto, exact or sporadic.")] = "auto",
+    guard: Annotated[
+        bool, typer.Option(help="Dispatch by the exact test's plan; without, plain EDF (the paper).")
+    ] = True,
     utilization_test: Annotated[str, typer.Option(help="envelope, or the paper's deeprt.")] = "envelope",
     execution_low: Annotated[
         float, typer.Option(min=0, max=1, help="Jobs take this share of their profiled time, up to all of it.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the execution times.")] = 0,
+    jitter: Annotated[bool, typer.Option("--jitter", help="Groups come up to their jitter_ms late.")] = False,
+    drop: Annotated[float, typer.Option(min=0, max=0.999, help="Share of frames that never come.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the execution times, late groups and missing frames.")] = 0,
     log: Annotated[Path | None, typer.Option(help="Write the decision log here, JSON lines.", dir_okay=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -29,11 +35,12 @@ def simulate(
     import contextlib
     import json
 
-    from gateway.core.config import EngineConfig, UtilizationTest
+    from gateway.core.config import AdmissionTest, EngineConfig, UtilizationTest
     from gateway.core.profile import ProfileError
     from gateway.core.types import NS_PER_MS, JobDeadline
     from gateway.runtime.profile_file import read_profile
     from gateway.sim import execution
+    from gateway.sim.cameras import Behaviour
     from gateway.sim.driver import simulate as run
     from gateway.sim.trace import TraceError, read_trace
 
@@ -41,6 +48,8 @@ def simulate(
         config = EngineConfig(
             early_dispatch=early_dispatch,
             job_deadline=JobDeadline(job_deadline),
+            admission_test=AdmissionTest(admission_test),
+            guard=guard,
             utilization_test=UtilizationTest(utilization_test),
         )
     except ValueError as error:
@@ -56,6 +65,7 @@ def simulate(
                 config,
                 execution=execution.exact if execution_low == 1 else execution.uniform(execution_low, seed),
                 duration_ns=None if duration_ms is None else round(duration_ms * NS_PER_MS),
+                behaviour=Behaviour(jitter=jitter, drop=drop, seed=seed),
                 log=None if file is None else lambda line: file.write(json.dumps(line) + "\n"),
             )
         except (TraceError, ProfileError, OSError) as error:

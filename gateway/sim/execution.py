@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.core.types import Job
+from gateway.sim.draws import mix
 
 #: Returns the execution time of a job in ns, at least 1.
 Execution = Callable[[Job], int]
-
-_MASK = 2**64 - 1
 
 
 def exact(job: Job) -> int:
@@ -30,15 +29,7 @@ def uniform(low: float, seed: int) -> Execution:
         raise ValueError(f"low must lie in [0, 1], not {low}")
 
     def draw(job: Job) -> int:
-        share = low + (1 - low) * (_mix(seed * 0x9E3779B97F4A7C15 + job.id) / 2**64)
+        share = low + (1 - low) * (mix(seed * 0x9E3779B97F4A7C15 + job.id) / 2**64)
         return min(job.execution_ns, max(1, round(share * job.execution_ns)))
 
     return draw
-
-
-def _mix(x: int) -> int:
-    """Return 64 well-mixed bits (SplitMix64; Steele, Lea and Flood, OOPSLA 2014, doi 10.1145/2660193.2660195)."""
-    x = (x + 0x9E3779B97F4A7C15) & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return x ^ (x >> 31)

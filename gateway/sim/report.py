@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from gateway.core.events import (
     RefuseFrames,
     Rejected,
     StartJob,
+    WindowWidened,
 )
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome
 from gateway.core.verdict import Verdict
@@ -31,7 +33,8 @@ class StreamReport:
         stream_id, name: Of the stream.
         at_ms: When it asked.
         admitted: The answer; None when the run ended before it asked.
-        verdict: Evidence, times in ms.
+        verdict: Evidence, times in ms; `worst_latency_ms` in it is what was predicted.
+        worst_latency_ms: The largest latency of a delivered frame; None without one.
     """
 
     stream_id: str
@@ -39,6 +42,7 @@ class StreamReport:
     at_ms: float
     admitted: bool | None
     verdict: dict[str, Any] | None
+    worst_latency_ms: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class SimulationReport:
         p50_latency_ms, p99_latency_ms, max_latency_ms: None without a delivered frame.
         jobs, mean_batch: Jobs that were started, and frames in one on average (0 without any).
         early_jobs: Those of them that were sent before their joint.
+        windows_widened: How often a window grew after its tightest stream had gone.
         span_ms: From the first event to the last.
         busy: Share of that time that the device worked.
         goodput_fps: Frames that met their deadline, per second of that time.
@@ -72,6 +77,7 @@ class SimulationReport:
     max_latency_ms: float | None
     jobs: int
     early_jobs: int
+    windows_widened: int
     mean_batch: float
     span_ms: float
     busy: float
@@ -84,7 +90,7 @@ class SimulationReport:
     def lines(self) -> list[str]:
         """Return it for people, a line each."""
         out = [
-            f"streams   {self.admitted} admitted, {self.refused} refused",
+            f"streams   {self.admitted} admitted, {self.refused} refused{self._tests()}",
             *(
                 f"          refused {s.name or s.stream_id}: {_why(s.verdict)}"
                 for s in self.streams
@@ -103,7 +109,27 @@ class SimulationReport:
         out.append(
             f"device    {self.busy:.1%} busy, {self.goodput_fps:.1f} frames/s in time over {self.span_ms:.0f} ms"
         )
+        out += self._promises()
+        if self.windows_widened:
+            out.append(f"windows   grew {self.windows_widened} times")
         return out
+
+    def _promises(self) -> list[str]:
+        """Return how the largest latencies compare with those that admission planned; later streams may add to them."""
+        planned = [
+            (s.verdict["worst_latency_ms"], s.worst_latency_ms)
+            for s in self.streams
+            if s.admitted and s.verdict and s.verdict["worst_latency_ms"] is not None and s.worst_latency_ms is not None
+        ]
+        kept = sum(worst_ms <= planned_ms for planned_ms, worst_ms in planned)
+        return [f"planned   worst latency not exceeded by {kept} of {len(planned)} streams"] if planned else []
+
+    def _tests(self) -> str:
+        """Return which tests decided, and how often."""
+        decided = Counter(s.verdict["test"] for s in self.streams if s.verdict is not None)
+        if not decided:
+            return ""
+        return " (by test: " + ", ".join(f"{test} {count}" for test, count in sorted(decided.items())) + ")"
 
 
 def _why(verdict: dict[str, Any] | None) -> str:
@@ -111,8 +137,10 @@ def _why(verdict: dict[str, Any] | None) -> str:
         return "?"
     miss = verdict["first_miss"]
     if miss is None:
-        return f"{verdict['reason']} (utilization {verdict['utilization']:.2f})"
-    return f"{verdict['reason']}: a batch of {miss['category']} would be {miss['late_ms']:.2f} ms late"
+        used = f"utilization {verdict['utilization']:.2f}, " if verdict["utilization"] else ""
+        return f"{verdict['reason']} ({used}{verdict['test']} test)"
+    late = f"a batch of {miss['category']} would be {miss['late_ms']:.2f} ms late"
+    return f"{verdict['reason']}: {late} ({verdict['test']} test)"
 
 
 class Tally:
@@ -124,6 +152,8 @@ class Tally:
         self._refused: dict[str, int] = {}
         self._outcomes = dict.fromkeys(Outcome, 0)
         self._latency_ns: list[int] = []
+        self._worst_ns: dict[str, int] = {}
+        self._widened = 0
         self._jobs = 0
         self._early = 0
         self._batched = 0
@@ -143,6 +173,8 @@ class Tally:
                 self._deliver(action, t_ns)
             case StartJob():
                 pass
+            case WindowWidened():
+                self._widened += 1
             case DropFrames():
                 self._outcomes[action.outcome] += len(action.frames)
             case RefuseFrames():
@@ -160,14 +192,23 @@ class Tally:
         self._busy_ns += t_ns - action.started_ns
         for outcome in action.outcomes:
             self._outcomes[outcome] += 1
-        self._latency_ns += [t_ns - frame.arrival_ns for frame in job.frames]
+        worst_ns = self._worst_ns
+        for frame in job.frames:
+            latency_ns = t_ns - frame.arrival_ns
+            self._latency_ns.append(latency_ns)
+            if latency_ns > worst_ns.get(frame.stream_id, -1):
+                worst_ns[frame.stream_id] = latency_ns
+
+    def verdict(self, stream_id: str) -> Verdict | None:
+        """Return how a stream was answered; None before."""
+        return self._verdicts.get(stream_id)
 
     def report(self, trace: Sequence[TraceEntry]) -> SimulationReport:
         """Return the figures."""
         latency = np.array(self._latency_ns, dtype=np.float64) / NS_PER_MS
         span_ns = self._last_ns - (self._first_ns or 0)
         bad = sum(self._outcomes[outcome] for outcome in (Outcome.MISSED, Outcome.EXPIRED, Outcome.FAILED))
-        streams = tuple(_stream(entry, self._verdicts.get(entry.stream_id)) for entry in trace)
+        streams = tuple(self._stream(entry) for entry in trace)
         return SimulationReport(
             streams=streams,
             admitted=sum(stream.admitted is True for stream in streams),
@@ -181,25 +222,28 @@ class Tally:
             max_latency_ms=_percentile(latency, 100),
             jobs=self._jobs,
             early_jobs=self._early,
+            windows_widened=self._widened,
             mean_batch=self._batched / self._jobs if self._jobs else 0.0,
             span_ms=span_ns / NS_PER_MS,
             busy=self._busy_ns / span_ns if span_ns else 0.0,
             goodput_fps=self._outcomes[Outcome.MET] * NS_PER_S / span_ns if span_ns else 0.0,
         )
 
+    def _stream(self, entry: TraceEntry) -> StreamReport:
+        verdict = self._verdicts.get(entry.stream_id)
+        worst_ns = self._worst_ns.get(entry.stream_id)
+        return StreamReport(
+            stream_id=entry.stream_id,
+            name=entry.spec.name,
+            at_ms=entry.at_ns / NS_PER_MS,
+            admitted=None if verdict is None else verdict.admitted,
+            verdict=None if verdict is None else _evidence(verdict),
+            worst_latency_ms=None if worst_ns is None else worst_ns / NS_PER_MS,
+        )
+
 
 def _percentile(values: np.ndarray[Any, np.dtype[np.float64]], share: float) -> float | None:
     return float(np.percentile(values, share)) if len(values) else None
-
-
-def _stream(entry: TraceEntry, verdict: Verdict | None) -> StreamReport:
-    return StreamReport(
-        stream_id=entry.stream_id,
-        name=entry.spec.name,
-        at_ms=entry.at_ns / NS_PER_MS,
-        admitted=None if verdict is None else verdict.admitted,
-        verdict=None if verdict is None else _evidence(verdict),
-    )
 
 
 def _evidence(verdict: Verdict) -> dict[str, Any]:

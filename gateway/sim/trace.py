@@ -1,8 +1,13 @@
 """Traces: which cameras come when. JSON lines, ``{"at_ms": 0, "stream": {...}}``.
 
 The fields of a stream are those of ``POST /v1/streams``: ``model, version?, shape, dtype?, period_ms | fps,
-deadline_ms, frames?, start_in_ms?, on_late?, name?``. Without ``version`` the newest profiled one is meant. Frames
-come at ``at_ms + start_in_ms`` and every period after it. Empty lines are skipped.
+deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, name?``. Without ``version`` the
+newest profiled one is meant. Empty lines are skipped.
+
+Group k (from 0) of a stream comes at ``at_ms + start_in_ms + k * period``: ``burst`` frames at once (1 unless given),
+fewer in the last one if ``frames``, the total, says so. With ``framegate simulate --jitter`` each group comes up to
+``jitter_ms`` later, and with ``--drop P`` a share P of the frames never comes; a camera that has left frames out closes
+its stream one period after its last group was due at the latest.
 """
 
 from __future__ import annotations
@@ -13,10 +18,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.profile import Profile
-from gateway.core.types import MAX_INTERVAL_NS, MIN_INTERVAL_NS, NS_PER_MS, NS_PER_S, OnLate, StreamSpec
+from gateway.core.types import (
+    MAX_INTERVAL_NS,
+    MIN_INTERVAL_NS,
+    NS_PER_MS,
+    NS_PER_S,
+    OnLate,
+    ServiceClass,
+    StreamSpec,
+)
 
 _REQUIRED = {"model", "shape", "deadline_ms"}
-_OPTIONAL = {"version", "dtype", "period_ms", "fps", "frames", "start_in_ms", "on_late", "name"}
+_OPTIONAL = {
+    *("version", "dtype", "period_ms", "fps", "frames", "burst", "jitter_ms", "start_in_ms", "service_class"),
+    *("on_late", "name"),
+}
 #: About eleven days: what `at_ms` may reach.
 _LATEST_NS = 1_000_000 * NS_PER_S
 #: As of the API: a year at 30 fps.
@@ -81,6 +97,12 @@ def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
         }
         if spec.frames is not None:
             stream["frames"] = spec.frames
+        if spec.burst != 1:
+            stream["burst"] = spec.burst
+        if spec.jitter_ns:
+            stream["jitter_ms"] = spec.jitter_ns / NS_PER_MS
+        if spec.service_class is not ServiceClass.REAL_TIME:
+            stream["service_class"] = spec.service_class.value
         yield json.dumps({"at_ms": entry.at_ns / NS_PER_MS, "stream": stream})
 
 
@@ -111,6 +133,9 @@ def _read_stream(data: object, profile: Profile) -> StreamSpec:
     frames = data.get("frames")
     if frames is not None and not (_is_integer(frames) and frames <= _MOST_FRAMES):
         raise ValueError(f"frames must be an integer of at most {_MOST_FRAMES}, not {frames!r}")
+    burst = data.get("burst", 1)
+    if not _is_integer(burst):
+        raise ValueError(f"burst must be an integer, not {burst!r}")
     known = profile.versions(model)
     return StreamSpec(
         model=model,
@@ -120,6 +145,9 @@ def _read_stream(data: object, profile: Profile) -> StreamSpec:
         period_ns=_interval_ns(data, "period_ms") if "period_ms" in data else _period_ns(data["fps"]),
         deadline_ns=_interval_ns(data, "deadline_ms"),
         frames=frames,
+        burst=burst,
+        jitter_ns=_interval_ns(data, "jitter_ms") if "jitter_ms" in data else 0,
+        service_class=ServiceClass(data.get("service_class", ServiceClass.REAL_TIME)),
         start_in_ns=_interval_ns(data, "start_in_ms") if "start_in_ms" in data else 0,
         on_late=OnLate(data.get("on_late", OnLate.DROP)),
         name=str(data.get("name", "")),

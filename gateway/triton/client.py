@@ -77,9 +77,14 @@ class TritonClient:
         reply = await _answer(self._control.get_model_repository_index(client_timeout=timeout_s or self._timeout_s))
         return [ModelState(m.name, m.version, m.state.lower() or "absent", m.reason) for m in reply.models]
 
-    async def load(self, model: str, timeout_s: float) -> None:
-        """Load all versions of `model` that its policy names. Triton answers when they are loaded."""
-        await _answer(self._control.load_model(model, client_timeout=timeout_s))
+    async def load(self, model: str, timeout_s: float, config: str | None = None) -> None:
+        """Load all versions of `model` that its policy names. Triton answers when they are loaded.
+
+        With `config`, a whole model configuration as JSON, that takes the place of the repository's, and stays in force
+        until the model is unloaded: another load without it changes nothing. Of a loaded model in which only the
+        instance groups differ, Triton adds or takes away instances and serves on.
+        """
+        await _answer(self._control.load_model(model, config=config, client_timeout=timeout_s))
 
     async def unload(self, model: str) -> None:
         """Ask Triton to unload `model`. Triton answers at once and frees the memory later."""
@@ -105,6 +110,17 @@ class TritonClient:
             inputs=tensors(meta.inputs),
             outputs=tensors(meta.outputs),
         )
+
+    async def config(self, model: str) -> dict[str, Any]:
+        """Return the configuration of a loaded model in the JSON form of ``config.pbtxt``."""
+        reply = await _answer(self._control.get_model_config(model, as_json=True, client_timeout=self._timeout_s))
+        config: dict[str, Any] = reply["config"]
+        return config
+
+    async def executed(self, model: str) -> int:
+        """Return how many frames Triton has executed on `model`, over all versions that are loaded."""
+        reply = await _answer(self._control.get_inference_statistics(model, client_timeout=self._timeout_s))
+        return sum(int(stats.inference_count) for stats in reply.model_stats)
 
     async def region_names(self, timeout_s: float | None = None) -> frozenset[str]:
         """Return the names of all system shared-memory regions that Triton has open."""
@@ -170,12 +186,13 @@ def _channel_args(url: str, max_message_bytes: int) -> list[tuple[str, int]]:
         # No keep-alive pings: Triton answers pings more frequent than one in five minutes by closing the
         # connection (its --grpc-http2-max-ping-strikes). The health poll on the control channel serves.
     ]
-    if _is_loopback(url):
+    if is_loopback(url):
         args.append(("grpc.enable_http_proxy", 0))  # http_proxy in the environment is not meant for our own host
     return args
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Tell whether ``host:port`` is on this machine for certain."""
     host = url.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -5,9 +5,9 @@
     with EmbeddedTriton(Path("model_repository"), Path("triton.log")) as triton:
         ... triton.grpc_url ...
 
-It listens on loopback only, loads models on request only, lets clients register system shared memory, and runs its
-rate limiter (models that name one shared resource never execute at once). It dies with its parent, whatever ends
-that: see `gateway.triton.supervisor`.
+It listens on loopback only, loads models on request only, lets clients register system shared memory, and, unless
+told otherwise, runs its rate limiter (models that name one shared resource never execute at once). It dies with its
+parent, whatever ends that: see `gateway.triton.supervisor`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class EmbeddedTriton:
         http_port: 0 picks a free one, as for `grpc_port` and `metrics_port`.
         ready_timeout_s: Limit of the start, without `models`.
         load_timeout_s: Added to it for each of `models`.
+        rate_limiter: False lets models execute at once whatever resources they name; for measuring just that.
 
     After `stop`, `start` uses the same ports again if they are still free, so that clients find it.
     """
@@ -74,12 +75,14 @@ class EmbeddedTriton:
         metrics_port: int = 0,
         ready_timeout_s: float = 10.0,
         load_timeout_s: float = 60.0,
+        rate_limiter: bool = True,
     ) -> None:
         self.model_repository = Path(model_repository)
         self.log_file = Path(log_file)
         self.models = tuple(models)
         self._backends = Path(backends or DEFAULT_BACKENDS)
         self._intra_op_threads = intra_op_threads or 0
+        self._rate_limiter = rate_limiter
         self._wanted = Ports(http_port, grpc_port, metrics_port)
         self._timeout_s = ready_timeout_s + load_timeout_s * len(self.models)
         self._ports: Ports | None = None
@@ -224,6 +227,7 @@ class EmbeddedTriton:
                     backends=self._backends,
                     models=self.models,
                     exit_timeout_s=GRACE_S,
+                    rate_limiter=self._rate_limiter,
                 ),
                 "files": {"prefix": instance.name, "lock": str(instance.lock), "scratch": str(instance.scratch)},
             }

@@ -25,6 +25,7 @@ def server_command(
     backends: Path,
     models: Sequence[str],
     exit_timeout_s: float,
+    rate_limiter: bool = True,
 ) -> list[str]:
     """Return the command; assembles the backends in the instance's scratch directory on the way.
 
@@ -36,6 +37,7 @@ def server_command(
         backends: Directory of Python-based backends.
         models: Loaded at the start.
         exit_timeout_s: How long it may wait for what is in flight after SIGTERM.
+        rate_limiter: Whether resources that models share keep them from executing at once.
     """
     options = [
         f"--model-repository={model_repository.resolve()}",
@@ -47,7 +49,7 @@ def server_command(
         # Loads take 0.3 s instead of 2 s: else each one starts a second stub just to ask for the config.
         "--disable-auto-complete-config",
         # A resource's count is the largest that a model asks for, here 1: no --rate-limit-resource is needed.
-        "--rate-limit=execution_count",
+        f"--rate-limit={'execution_count' if rate_limiter else 'off'}",
         *(f"--{kind}-address={HOST}" for kind in ("http", "grpc", "metrics")),
         f"--http-port={ports.http}",
         f"--grpc-port={ports.grpc}",

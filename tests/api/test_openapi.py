@@ -149,7 +149,7 @@ def test_every_metric_is_explained(document):
     explained = set(re.findall(r"`(framegate_\w+)`", text))
     source = "".join(path.read_text() for path in (REFERENCE.parents[1] / "gateway/telemetry").glob("*.py"))
     families = set(re.findall(r'"(framegate_\w+)"', source)) | {
-        f"framegate_{name}" for name in re.findall(r'_(?:counter|histogram)\("(\w+)"', source)
+        f"framegate_{name}" for name in re.findall(r'_(?:counter|histogram)\(\s*"(\w+)"', source)
     }
     missing = {name for name in families if not {name, f"{name}_total", f"{name}_info"} & explained}
     assert len(families) > 15

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.api.environment import unknown_variables
-from gateway.core.config import EngineConfig, UtilizationTest
+from gateway.core.config import AdmissionTest, EngineConfig, UtilizationTest
 from gateway.core.types import JobDeadline
 from gateway.settings import LimitsSettings, Settings, SharedMemory
 
@@ -108,8 +108,9 @@ def test_engine_config_is_in_nanoseconds():
         scheduling={
             "early_dispatch": False,
             "job_deadline": "window",
-            "horizon_ms": 2_500.0,
+            "admission_test": "sporadic",
             "max_horizon_frames": 500,
+            "guard": False,
             "dispatch_overhead_ms": 0.25,
             "utilization_test": "deeprt",
         }
@@ -117,8 +118,9 @@ def test_engine_config_is_in_nanoseconds():
     assert settings.engine_config() == EngineConfig(
         early_dispatch=False,
         job_deadline=JobDeadline.WINDOW,
-        horizon_ns=2_500_000_000,
+        admission_test=AdmissionTest.SPORADIC,
         max_horizon_frames=500,
+        guard=False,
         dispatch_overhead_ns=250_000,
         utilization_test=UtilizationTest.DEEPRT,
     )

@@ -1,10 +1,13 @@
+import json
 import re
 
 import pytest
 
-from gateway.api.admission import counter_offers
+from gateway.api.admission import counter_offers, evidence, refusal
 from gateway.core import verdict as core
-from tests.api.served import LARGE, SMALL, problem
+from gateway.core.types import Category, StreamSpec
+from gateway.runtime.results import Registration
+from tests.api.served import FRAME, LARGE, SMALL, problem, wait_until
 
 
 def test_a_registered_stream_can_be_looked_at_and_closed(served):
@@ -12,7 +15,7 @@ def test_a_registered_stream_can_be_looked_at_and_closed(served):
     assert answer.status_code == 201
     stream = answer.json()
     admission = stream.pop("admission")
-    assert admission["test"] == "exact"
+    assert admission["test"] == "exact"  # it is finite, and alone
     assert admission["reason"] is None
     assert 0 < admission["worst_latency_ms"] <= 400
     assert re.fullmatch(r"[0-9a-f]{16}", stream["stream_id"])
@@ -29,11 +32,15 @@ def test_a_registered_stream_can_be_looked_at_and_closed(served):
         "fps": 5.0,
         "deadline_ms": 400.0,
         "frames": 1000,
+        "burst": 1,
+        "jitter_ms": 0.0,
         "on_late": "serve",
         "service_class": "real_time",
         "accepted": 0,
         "in_flight": 0,
         "outcomes": {"met": 0, "missed": 0, "expired": 0, "cancelled": 0, "failed": 0},
+        "worst_latency_ms": admission["worst_latency_ms"],
+        "observed_worst_latency_ms": None,
         "frames_url": f"/v1/streams/{stream['stream_id']}/frames",
         "results_url": f"/v1/streams/{stream['stream_id']}/results",
     }
@@ -59,13 +66,12 @@ def test_the_version_may_be_asked_for(served):
 
 
 def test_a_refusal_has_evidence_and_offers(served):
-    # A batch of the first takes 40 ms, longer than the second's window of 30 ms, and over the horizon they meet at
-    # every phase: the answer does not depend on the instant.
-    with served.stream(name="front door", shape=LARGE, period_ms=83, deadline_ms=203) as first:
+    # A batch of the first takes 40 ms, longer than the second's window of 30 ms: in the worst case it is in the way.
+    with served.stream(name="front door", shape=LARGE, period_ms=83, deadline_ms=253) as first:
         wanted = {"period_ms": 47, "deadline_ms": 60, "name": "yard"}
         document = problem(served.register(**wanted), 409, "not_schedulable")
         evidence = document["evidence"]
-        assert (evidence["test"], evidence["phase"], evidence["reason"]) == ("exact", 2, "deadline_miss")
+        assert (evidence["test"], evidence["phase"], evidence["reason"]) == ("sporadic", 2, "deadline_miss")
         miss = evidence["first_miss"]
         assert miss["late_ms"] == pytest.approx(miss["finish_ms"] - miss["deadline_ms"])
         assert miss["late_ms"] > 0
@@ -73,6 +79,7 @@ def test_a_refusal_has_evidence_and_offers(served):
         assert names.items() <= {first["stream_id"]: "front door", "this": "yard"}.items()
         assert miss["model"] == "echo"
         assert any(name in document["detail"] for name in names.values())
+        assert "in the worst case of arrivals that the contracts allow" in document["detail"]
 
         offers = {offer["field"]: offer for offer in document["counter_offers"]}
         assert offers["deadline_ms"]["value"] > 60
@@ -101,9 +108,69 @@ def test_too_much_of_the_device_is_refused_in_phase_1(served):
 
 
 def test_a_deadline_below_twice_one_frame_is_explained(served):
-    document = problem(served.register(name="", deadline_ms=11, period_ms=1_000, start_in_ms=1), 409, "not_schedulable")
+    wanted = {"name": "", "deadline_ms": 11, "period_ms": 1_000, "start_in_ms": 1}
+    document = problem(served.register(**wanted, frames=5), 409, "not_schedulable")
+    assert document["evidence"]["test"] == "exact"
     assert "a batch of 1 of this stream would end" in document["detail"]
     assert "half its deadline" in document["detail"]
+    unbounded = problem(served.register(**wanted), 409, "not_schedulable")
+    assert unbounded["evidence"]["test"] == "sporadic"
+    assert "frames of this stream would be answered" in unbounded["detail"]
+    assert "half its deadline" in unbounded["detail"]
+
+
+def test_bursts_and_jitter_are_part_of_the_contract(served):
+    with served.stream(burst=3, jitter_ms=12.5, period_ms=400) as stream:
+        assert (stream["burst"], stream["jitter_ms"], stream["fps"]) == (3, 12.5, 2.5)
+        # Six frames may come in one window of 200 ms at these figures: 24 + 12 ms, and as much in the way.
+        looked_at = served.http.get(f"/v1/streams/{stream['stream_id']}").json()
+        assert (looked_at["burst"], looked_at["jitter_ms"]) == (3, 12.5)
+
+
+def test_admission_counts_on_bursts_and_jitter(served):
+    body = {"model": "echo", "shape": SMALL, "period_ms": 100, "deadline_ms": 100}
+
+    def answer(**fields):
+        return served.http.post("/v1/admission/check", json={**body, **fields}).json()
+
+    assert answer()["admitted"]
+    assert answer(burst=2)["admitted"]
+    assert answer(burst=2)["evidence"]["utilization"] > answer()["evidence"]["utilization"]
+    assert not answer(burst=32)["admitted"]
+    # With so much jitter several periods' frames may come in one window.
+    assert not answer(jitter_ms=2_000)["admitted"]
+
+
+def test_the_worst_latency_is_predicted_and_observed(served):
+    with served.stream(frames=10) as stream:
+        url = f"/v1/streams/{stream['stream_id']}"
+        for _ in range(3):
+            answered = served.http.post(f"{url}/frames", content=FRAME).json()["results"][0]
+            state = served.http.get(url).json()
+            assert state["observed_worst_latency_ms"] >= answered["latency_ms"]
+        assert state["worst_latency_ms"] == stream["admission"]["worst_latency_ms"] > 0
+
+
+def test_a_miss_of_many_streams_is_told_shortly():
+    category = Category("echo", "1", (8, 8, 3))
+    ids = tuple(f"id{number}" for number in range(9))
+    miss = core.FirstMiss(category, (*ids, "mine"), 10, 0, 50_000_000, 60_000_000)
+    verdict = core.Verdict(admitted=False, test="sporadic", phase=2, reason=core.Reason.DEADLINE_MISS, first_miss=miss)
+    answer = Registration(StreamSpec("echo", "1", (8, 8, 3), 10**8, 10**8, name="yard"), verdict, candidate="mine")
+    found = evidence(answer, lambda stream_id: f"camera {stream_id}")
+    assert found.first_miss.streams == [*ids, "this"]
+    assert found.first_miss.names[-1] == "yard"
+    told = refusal(found, [], answer.spec).detail
+    assert "camera id4 and 5 more would be answered 10.0 ms after their deadline" in told
+
+
+@pytest.mark.parametrize(("test", "advice"), [("exact", "admission_test"), ("sporadic", "shorten the deadline")])
+def test_what_is_beyond_the_limit_is_explained(test, advice):
+    verdict = core.Verdict(admitted=False, test=test, phase=2, reason=core.Reason.BEYOND_HORIZON)
+    answer = Registration(StreamSpec("echo", "1", (8, 8, 3), 10**8, 10**8), verdict)
+    told = refusal(evidence(answer, str), [], answer.spec).detail
+    assert advice in told
+    assert "scheduling.max_horizon_frames" in told
 
 
 def test_a_deadline_below_one_frame_is_infeasible(served):
@@ -174,6 +241,36 @@ def test_registrations_are_counted_by_answer(served):
     for result in ("admitted", "unknown_model"):
         key = ("framegate_registrations_total", result)
         assert after[key] - before.get(key, 0) == 1
+
+
+def test_the_time_to_a_verdict_is_measured_by_call_and_test(served):
+    name = "framegate_admission_seconds_count"
+    before = served.counters()
+    with served.stream():
+        served.http.post("/v1/admission/check", json={"model": "echo", "shape": SMALL, "fps": 1, "deadline_ms": 400})
+    after = served.counters()
+    for call in ("register", "check"):
+        assert after[name, call, "sporadic"] - before.get((name, call, "sporadic"), 0) == 1
+
+
+def test_a_client_that_goes_away_before_its_turn_has_registered_nothing(served):
+    before = served.counters()
+    body = json.dumps({"model": "echo", "shape": SMALL, "period_ms": 200, "deadline_ms": 400}).encode()
+    head = (
+        f"POST /v1/streams HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    registrar = served.gateway._parts.registrar
+    served.run(registrar._turn.acquire())
+    with served.connect() as connection:
+        connection.sendall(head.encode() + body)
+        wait_until(lambda: registrar._waiting == 1, "the registration does not wait")
+    wait_until(lambda: registrar._waiting == 0, "it still waits though nobody does")
+    served.call(registrar._turn.release)
+    with served.stream() as stream:  # the turn is free, and only this one is there
+        listed = served.http.get("/v1/streams").json()["streams"]
+        assert [one["stream_id"] for one in listed] == [stream["stream_id"]]
+    counted = ("framegate_registrations_total", "client_gone")
+    assert served.counters()[counted] - before.get(counted, 0) == 1
 
 
 def test_every_answer_to_a_registration_is_counted(served):

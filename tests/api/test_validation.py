@@ -126,8 +126,14 @@ def test_after_all_that_a_good_one_works(served):
         ("version", '"' + "9" * 30 + '"'),
         ("version", '"1\\n"'),
         ("version", '"\u0661"'),
-        ("burst", "1"),
-        ("jitter_ms", "1"),
+        ("burst", "0"),
+        ("burst", "1025"),
+        ("burst", "2.0"),
+        ("burst", "true"),
+        ("jitter_ms", "-0.1"),
+        ("jitter_ms", "NaN"),
+        ("jitter_ms", "86400001"),
+        ("jitter_ms", "true"),
         ("swapping", "true"),
         ("priority", "1"),
         ("", "1"),
@@ -278,12 +284,22 @@ def test_paths_and_methods_that_are_not_there(served):
         assert answer.headers["allow"] in document["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/v1/streams", "GET, POST"), ("/v1/streams/x", "DELETE, GET"), ("/v1/admission/check", "POST")],
+)
+def test_all_methods_of_a_path_are_named(served, path, methods):
+    assert served.http.put(path).headers["allow"] == methods
+
+
 def test_bounds_of_the_schema_are_those_of_the_engine():
     """Whatever the schema lets through, the engine's own types take."""
     for period in ({"period_ms": 0.1}, {"period_ms": 86_400_000}, {"fps": 10_000}, {"fps": 1 / 86_400}):
         for deadline_ms in (0.1, 86_400_000):
-            request = StreamRequest(model="m", shape=(1,), deadline_ms=deadline_ms, start_in_ms=86_400_000, **period)
+            most = {"start_in_ms": 86_400_000, "jitter_ms": 86_400_000, "burst": 1_024}
+            request = StreamRequest(model="m", shape=(1,), deadline_ms=deadline_ms, **most, **period)
             assert request.spec().deadline_ns == round(deadline_ms * 1e6)
+            assert request.spec().jitter_ns == 86_400 * 10**9
 
 
 def test_a_fault_of_our_own_is_logged_once_and_told_nobody(served, monkeypatch, caplog):

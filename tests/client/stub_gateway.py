@@ -13,13 +13,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 EVIDENCE = {
-    "test": "exact",
+    "test": "sporadic",
     "phase": 2,
     "reason": None,
     "utilization": 0.25,
-    "horizon_ms": 10_000.0,
-    "frames_checked": 120,
-    "worst_latency_ms": 31.5,
+    "horizon_ms": 180.0,
+    "frames_checked": 0,
+    "worst_latency_ms": 61.0,
     "first_miss": None,
 }
 FIRST_MISS = {
@@ -97,6 +97,10 @@ class StubGateway:
             "dtype": "UINT8",
             "period_ms": period_ms,
             "deadline_ms": body["deadline_ms"],
+            "burst": body.get("burst", 1),
+            "jitter_ms": body.get("jitter_ms", 0.0),
+            "worst_latency_ms": EVIDENCE["worst_latency_ms"],
+            "observed_worst_latency_ms": None,
             "accepted": 0,
             "in_flight": 0,
             "outcomes": dict.fromkeys(["met", "missed", "expired", "cancelled", "failed"], 0),

@@ -51,13 +51,13 @@ class ListFeed(MemoryFeed):
         return self.frames.pop(0) if self.frames else None
 
 
-def film(stub, clock, feed, *, drain_s=10.0, max_in_flight=None, **run):
+def film(stub, clock, feed, *, drain_s=10.0, max_in_flight=None, contract=None, **run):
     """Run one 10 fps camera; return it and what it reported."""
     seen = []
 
     async def main():
         async with FramegateClient("http://stub", transport=httpx.ASGITransport(stub.app())) as client:
-            handle = await client.register("m", SHAPE, fps=10, deadline_ms=200)
+            handle = await client.register("m", SHAPE, deadline_ms=200, **(contract or {"fps": 10}))
             camera = Camera(
                 client,
                 handle,
@@ -93,6 +93,33 @@ def test_frames_go_out_on_the_absolute_schedule():
         "p99_latency_ms": 12.5,
         "mean_batch": 2.0,
     }
+
+
+def test_groups_go_out_together_once_in_a_period():
+    stub, clock = StubGateway(), FakeClock()
+    contract = {"period_ms": 300, "burst": 3}  # 10 fps of video
+    camera, seen = film(stub, clock, MemoryFeed(FRAMES), contract=contract, start_ns=1_000 * MS, frames=8)
+    assert [sent.tick for sent in seen] == list(range(8))
+    # a group when its last frame is there, and what is left at the end
+    assert [sent.sent_ns // MS - 1_000 for sent in seen] == [200] * 3 + [500] * 3 + [700] * 2
+    assert [sent.result.seq for sent in seen] == list(range(8))
+    assert (camera.stats.sent, camera.stats.outcomes["met"], camera.in_flight) == (8, 8, 0)
+
+
+def test_a_group_that_cannot_be_sent_is_skipped_or_refused_whole():
+    stub = StubGateway(frame_answers=[problem(429, "surplus", "too many")])
+    contract = {"period_ms": 300, "burst": 3}
+    camera, seen = film(stub, FakeClock(), MemoryFeed(FRAMES), contract=contract, frames=6)
+    assert (camera.stats.sent, camera.stats.refused, len(seen)) == (6, 3, 3)
+
+    class Silent(StubGateway):
+        async def frames(self, request):
+            await asyncio.Event().wait()
+
+    camera, _ = film(
+        Silent(), FakeClock(), MemoryFeed(FRAMES), contract=contract, max_in_flight=1, until_ns=1_900 * MS, drain_s=0.05
+    )
+    assert (camera.stats.sent, camera.stats.lost, camera.stats.skipped) == (3, 3, 6)
 
 
 def test_a_stall_skips_ticks_and_sends_no_burst():

@@ -91,7 +91,7 @@ def test_a_good_run_has_no_failures():
         ({"met": 395}, "395 of 400"),
         ({"frames": 0, "met": 0}, "0 of 0"),
         ({"faces_found": 0.89}, "89.0%"),
-        ({"compared": {"frames": 49}}, "49 frames were compared"),
+        ({"compared": {"frames": 49}}, "49 of 400 frames were compared"),
         ({"max_abs_error": 0.01}, "differ by 1.00e-02"),
         ({"max_abs_error": float("nan")}, "differ by nan"),
         ({"streams_refused": 0}, "no camera was refused"),
@@ -100,6 +100,12 @@ def test_a_good_run_has_no_failures():
 def test_each_broken_promise_is_named(change, said):
     [line] = failures({**GOOD, **change})
     assert said in line
+
+
+def test_of_few_frames_half_are_enough_to_compare():
+    few = {**GOOD, "frames": 60, "met": 60}
+    assert failures({**few, "compared": {"frames": 30}}) == []
+    assert failures({**few, "compared": {"frames": 29}}) == ["29 of 60 frames were compared, fewer than 30"]
 
 
 def test_a_camera_films_a_looped_clip_at_its_own_rate():

@@ -43,6 +43,16 @@ def test_registering_returns_a_handle_and_sends_only_what_was_given():
     ]
 
 
+def test_groups_jitter_and_the_worst_latency_are_there():
+    async def conversation(client):
+        handle = await registered(client, burst=4, jitter_ms=2.5)
+        return handle, await client.stream(handle)
+
+    handle, info = talk(StubGateway(), conversation)
+    assert (handle.burst, handle.jitter_ms, handle.evidence.worst_latency_ms) == (4, 2.5, 61.0)
+    assert (info.worst_latency_ms, info.observed_worst_latency_ms) == (61.0, None)
+
+
 def test_a_refusal_carries_evidence_and_counter_offers():
     with pytest.raises(NotSchedulable) as caught:
         talk(StubGateway(refuse=True), registered)

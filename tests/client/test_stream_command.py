@@ -86,6 +86,7 @@ def test_a_clip_is_sent_once_at_its_rate_and_the_stream_is_closed(clip, served):
     assert (summary["lost"], summary["refused_frames"], summary["stopped_by"]) == (0, 0, "end")
     assert time.monotonic() - began > 19 / 20
     assert stub.bodies == [{"model": "m", "shape": [24, 32, 3], "deadline_ms": 100.0, "fps": 20.0, "name": "door"}]
+    assert "predicted worst latency 61.0 ms of 100 ms (sporadic test)" in done.stderr
     assert stub.streams["s0"]["state"] == "closed"
 
 
@@ -98,10 +99,21 @@ def test_a_loop_ends_after_its_number_of_frames(clip, served):
     assert stub.bodies[0]["shape"] == [48, 64, 3]
 
 
+def test_groups_and_jitter_are_asked_for_and_sent(clip, served):
+    stub = StubGateway()
+    done = run(clip, served(stub), "--burst", "4", "--jitter-ms", "7.5", "--frames", "8", "--json")
+    assert done.returncode == 0, done.stderr
+    asked = {"model": "m", "shape": [48, 64, 3], "deadline_ms": 100.0}
+    assert stub.bodies == [{**asked, "period_ms": 200.0, "burst": 4, "jitter_ms": 7.5, "frames": 8}]
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["frames"], summary["met"]) == (8, 8)
+
+
 def test_a_refusal_is_explained_and_exits_with_3(clip, served):
     done = run(clip, served(StubGateway(refuse=True)))
     assert done.returncode == EXIT_REFUSED
     assert "refused: it does not fit" in done.stdout
+    assert "in the worst case of arrivals that the contracts allow:" in done.stdout
     assert "25.5 ms late (of door, yard)" in done.stdout
     offers = [line.partition("at that moment: ")[2] for line in done.stdout.splitlines() if "would have been" in line]
     assert offers == ["--fps 4", "--deadline-ms 480", "--shape 72x88"]
@@ -118,6 +130,10 @@ def test_a_refusal_is_explained_and_exits_with_3(clip, served):
 )
 def test_an_offer_names_the_flag_that_takes_it_up_rounded_to_the_safe_side(name, value, flag):
     assert flag_of(CounterOffer(name, value)) == flag
+
+
+def test_an_offered_period_of_groups_becomes_a_rate_of_frames():
+    assert flag_of(CounterOffer("period_ms", 400.0), burst=8) == "--fps 20"
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
 from gateway.core.events import (
+    EVENT_RANK,
     Action,
     Admitted,
     DeliverFrames,
@@ -17,8 +19,11 @@ from gateway.core.events import (
     RegisterStream,
     Rejected,
     StartJob,
+    StreamEnded,
     Tick,
+    WidenWindows,
 )
+from gateway.core.plan import Plan
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import NS_PER_MS, Category, Job, StreamSpec
 from gateway.core.verdict import Verdict
@@ -54,10 +59,10 @@ def make_category(model: str = "m") -> Category:
 
 
 class Unchecked(Engine):
-    """Admits everything, so that tests can look at sets which the admission test refuses."""
+    """Admits everything, so that tests can look at sets which the admission test refuses. No plan: plain EDF."""
 
-    def check(self, spec: StreamSpec, now_ns: int, stream_id: str = "") -> Verdict:
-        return Verdict(admitted=True, test="none", phase=0)
+    def plan(self, spec: StreamSpec, now_ns: int, stream_id: str = "") -> Plan:
+        return Plan(Verdict(admitted=True, test="none", phase=0), at_ns=now_ns)
 
 
 class Drive:
@@ -111,6 +116,7 @@ def replay(
     """Run an engine over a trace on virtual time; a second, plainer simulator than the one under test."""
     source = TraceEvents(trace, duration_ns)
     finish: tuple[int, Event] | None = None
+    widen_ns: int | None = None
     log: list[tuple[int, Action]] = []
     while True:
         key = source.next_key()
@@ -119,6 +125,7 @@ def replay(
             (t, rank)
             for t, rank in (
                 (finish[0], 0) if finish else (None, 0),
+                (widen_ns, 2.5),
                 key or (None, 0),
                 (wakeup_ns, 9),
             )
@@ -130,6 +137,8 @@ def replay(
         event: Event
         if finish and first == (finish[0], 0):
             event, finish = finish[1], None
+        elif first == (widen_ns, 2.5):
+            event, widen_ns = WidenWindows(), None
         elif first == key:
             event = next(source)[1]
         else:
@@ -141,6 +150,32 @@ def replay(
                 finish = (t_ns + execution(action.job), JobFinished(action.job.id))
             elif isinstance(action, Rejected):
                 source.refuse(action.stream_id)
+            elif isinstance(action, StreamEnded) and engine.can_widen():
+                widen_ns = t_ns
+
+
+def act_out(
+    engine: Engine,
+    happens: Iterable[tuple[float, Event]],
+    execution: Callable[[Job], int] = lambda job: job.execution_ns,
+) -> list[tuple[int, Action]]:
+    """Run an engine over events at given instants (ms), each job answered in time; return what it decides."""
+    queue = [(round(t * MS), EVENT_RANK[type(event)], n, event) for n, (t, event) in enumerate(happens)]
+    heapq.heapify(queue)
+    log: list[tuple[int, Action]] = []
+    while True:
+        wakeup_ns = engine.next_wakeup_ns()
+        event: Event
+        if wakeup_ns is not None and (not queue or (wakeup_ns, EVENT_RANK[Tick]) < queue[0][:2]):
+            t_ns, event = wakeup_ns, Tick()
+        elif queue:
+            t_ns, _, _, event = heapq.heappop(queue)
+        else:
+            return log
+        for action in engine.handle(event, t_ns):
+            log.append((t_ns, action))
+            if isinstance(action, StartJob):
+                heapq.heappush(queue, (t_ns + execution(action.job), 0, -len(log), JobFinished(action.job.id)))
 
 
 def make_trace(streams: Iterable[tuple[float, StreamSpec]]) -> tuple[TraceEntry, ...]:

@@ -6,14 +6,20 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.admission import counter_offers, evaluate
+from gateway.core.config import EngineConfig
 from gateway.core.events import FramesArrived, JobFinished, StartJob
+from gateway.core.offers import search
 from gateway.core.profile import Profile, ProfileEntry
-from gateway.core.types import NS_PER_S, JobDeadline, OnLate
+from gateway.core.types import JobDeadline, OnLate
 from gateway.core.verdict import Reason
 from tests.core.factories import MS, SHAPE, Drive, make_category, make_profile, make_spec, only
+from tests.core.states import make_state
+
+PROFILE = make_profile(m=[10, 14], slow=[60], quick=[1])
 
 
 def drive(**config):
+    config.setdefault("admission_test", "exact")
     return Drive(make_profile(m=[10, 14], slow=[60], quick=[1]), **config)
 
 
@@ -140,10 +146,11 @@ class TestRecordedState:
         gate = drive()
         gate.register(0, a=make_spec(100, 60, start_in=20, frames=4))
         phase = lambda t: gate.engine.admission_state(round(t * MS)).streams[0]  # noqa: E731
-        assert (phase(5).next_ns, phase(25).next_ns) == (20 * MS, 25 * MS)
+        assert (phase(5).next_ns, phase(5).overdue) == (20 * MS, 0)
+        assert (phase(25).next_ns, phase(25).overdue) == (120 * MS, 1)
         gate.frames(26, "a")
         assert (phase(30).next_ns, phase(30).remaining) == (126 * MS, 3)
-        assert phase(130).next_ns == 130 * MS
+        assert (phase(130).next_ns, phase(130).overdue) == (226 * MS, 1)
 
     def test_streams_that_take_no_more_are_left_out(self):
         gate = drive(early_dispatch=False)
@@ -169,50 +176,49 @@ class TestRecordedState:
         assert verdict.worst_latency_ns == 30 * MS
 
 
-class TestHorizon:
-    def test_unbounded_streams_are_tested_over_the_stated_horizon(self):
-        (verdict,) = drive(horizon_ns=2 * NS_PER_S).register(0, a=make_spec(100, 60))
-        assert verdict.horizon_ns == 2 * NS_PER_S
-        assert 19 <= verdict.frames_checked <= 20
+class TestWhichTest:
+    finite = make_spec(100, 60, frames=3)
+    unbounded = make_spec(100, 60)
 
-    def test_finite_streams_are_followed_to_their_end(self):
-        (verdict,) = drive(horizon_ns=NS_PER_S).register(0, a=make_spec(100, 60, frames=500))
+    @pytest.mark.parametrize(
+        ("setting", "streams", "test"),
+        [
+            ("auto", [finite], "exact"),
+            ("auto", [unbounded], "sporadic"),
+            ("auto", [unbounded, finite], "sporadic"),
+            ("exact", [finite], "exact"),
+            ("exact", [finite, unbounded], "hyperperiod"),
+            ("sporadic", [finite], "sporadic"),
+        ],
+    )
+    def test_settings_and_streams_decide(self, setting, streams, test):
+        verdicts = drive(admission_test=setting).register(0, **{f"s{n}": spec for n, spec in enumerate(streams)})
+        assert (verdicts[-1].admitted, verdicts[-1].test) == (True, test)
+
+    def test_exact_follows_every_frame_to_the_end(self):
+        (verdict,) = drive().register(0, a=make_spec(100, 60, frames=500))
         assert verdict.frames_checked == 500
-        assert verdict.horizon_ns > 49 * NS_PER_S
+        assert verdict.horizon_ns == 49_920 * MS  # the joint after the last arrival, at 49.9 s
 
-    @pytest.mark.parametrize("frames", [None, 10**9])
-    def test_a_limit_of_frames_cuts_it_and_is_stated(self, frames):
-        gate = drive(max_horizon_frames=50)
-        gate.register(0, a=make_spec(100, 60, frames=frames))
-        (verdict,) = gate.register(0, b=make_spec(100, 60, frames=frames))
-        assert 40 <= verdict.frames_checked <= 50
-        assert 2 * NS_PER_S <= verdict.horizon_ns <= 2.6 * NS_PER_S
+    @pytest.mark.parametrize(("setting", "reason"), [("exact", Reason.BEYOND_HORIZON), ("auto", None)])
+    def test_more_frames_than_can_be_followed(self, setting, reason):
+        gate = drive(max_horizon_frames=50, admission_test=setting)
+        (verdict,) = gate.register(0, a=make_spec(100, 60, frames=10**9))
+        assert verdict.reason is reason
+        assert verdict.test == ("exact" if reason else "sporadic")
 
-    def test_a_slow_stream_is_looked_at_beyond_the_usual_horizon(self):
-        # Its first frame is due after a minute; the horizon of 10 s would see nothing of it.
-        gate = drive()
-        gate.register(0, a=make_spec(10_000, 200, model="slow", start_in=90_000))
-        (verdict,) = gate.register(0, b=make_spec(100_000, 2.2, model="quick", start_in=90_100))
-        assert verdict.first_miss.streams == ("b",)
+    def test_reservations_count_as_frames(self):
+        # W = 30; a jitter of 90 touches three or four windows.
+        state = make_state(PROFILE, config=EngineConfig(max_horizon_frames=100))
+        spec = make_spec(200, 60, frames=30, jitter_ns=90 * MS)
+        assert evaluate(state, replace(spec, frames=20)).test == "exact"
+        assert evaluate(state, spec).test == "sporadic"
 
-    def test_a_window_cut_by_the_horizon_is_not_judged(self):
-        # A batch of one may take longer than a full one is allowed for each frame: only whole windows say anything.
-        (verdict,) = drive(horizon_ns=125 * MS).register(0, a=make_spec(10, 100))
-        assert verdict.admitted
-        assert verdict.frames_checked == 10
-
-    def test_a_stream_whose_first_window_is_out_of_sight_is_refused(self):
-        # A day's deadline makes a window of half a day; the frames that are looked at do not reach its end.
-        (verdict,) = drive(max_horizon_frames=1_000).register(0, a=make_spec(11, 86_400_000))
-        assert (verdict.admitted, verdict.phase, verdict.reason) == (False, 2, Reason.BEYOND_HORIZON)
-        assert verdict.frames_checked < 1_000
-
-    def test_frames_of_others_do_not_hide_a_conflict_behind_the_limit(self):
-        # Four equal streams that start together, long after the last frame that is looked at.
-        gate = drive(max_horizon_frames=200)
-        gate.register(0, filler=make_spec(100, 400, frames=10_000))
-        late = {name: make_spec(1_000, 9, frames=10, start_in=100_000, model="quick") for name in "abcd"}
-        assert {verdict.reason for verdict in gate.register(0, **late)} == {Reason.BEYOND_HORIZON}
+    def test_a_hyperperiod_that_is_too_long_is_refused(self):
+        gate = drive(max_horizon_frames=1_000)
+        (verdict,) = gate.register(0, a=make_spec(33.333, 100.002))
+        assert (verdict.admitted, verdict.test, verdict.phase) == (False, "hyperperiod", 2)
+        assert verdict.reason is Reason.BEYOND_HORIZON
 
 
 def test_job_deadlines_of_the_paper_are_planned_too():
@@ -237,9 +243,7 @@ class TestCounterOffers:
     )
 
     def offers(self, spec, *others):
-        gate = Drive(self.profile)
-        gate.register(0, **{f"s{n}": other for n, other in enumerate(others)})
-        state = gate.engine.admission_state(0)
+        state = make_state(self.profile, *others)
         found = {offer.field: offer.value for offer in counter_offers(state, spec)}
         for field, value in found.items():
             assert evaluate(state, replace(spec, **{field: value})).admitted, f"the offer of {field} must hold"
@@ -249,24 +253,42 @@ class TestCounterOffers:
         assert self.offers(make_spec(100, 100)) == {}
 
     def test_too_fast(self):
-        found = self.offers(make_spec(8, 100))
+        found = self.offers(make_spec(8, 100, frames=2_000))
         assert 10 * MS <= found["period_ns"] <= 11 * MS
         assert found["shape"] == (4, 4, 3), "the largest smaller shape, not the smallest"
         assert "deadline_ns" not in found, "no deadline helps against too much work"
 
     def test_too_tight(self):
-        found = self.offers(make_spec(200, 12))
+        found = self.offers(make_spec(200, 12, frames=50))
         assert 19 * MS <= found["deadline_ns"] <= 20.5 * MS
         assert "period_ns" not in found
 
+    def test_under_the_sporadic_test(self):
+        # One frame of 10 in each window, and one of 10 before: W must be 20.
+        found = self.offers(make_spec(200, 12))
+        assert 40 * MS <= found["deadline_ns"] <= 40.4 * MS
+        # In W = 50 three frames fit after a job of 20; four do not.
+        assert 16 * MS <= self.offers(make_spec(8, 100))["period_ns"] <= 17 * MS
+
     def test_below_one_frame(self):
-        found = self.offers(make_spec(200, 5))
+        found = self.offers(make_spec(200, 5, frames=50))
         assert found.keys() == {"deadline_ns", "shape"}
         assert found["shape"] == (2, 2, 3)
 
     def test_a_full_device_has_nothing_to_offer(self):
-        full = make_spec(4, 40, shape=(4, 4, 3))
-        assert self.offers(make_spec(20, 20), full) == {}
+        full = make_spec(4, 40, shape=(4, 4, 3), frames=2_000)
+        assert self.offers(make_spec(20, 20, frames=300), full) == {}
+
+    def test_the_search_is_bounded(self):
+        asked = []
+
+        def fits(spec):
+            asked.append(spec)
+            return len(asked) == 2
+
+        state = make_state(self.profile)
+        search(state, make_spec(100, 100), fits)
+        assert len(asked) <= 40
 
     def test_not_profiled_names_a_smaller_shape(self):
         assert self.offers(make_spec(100, 100, shape=(16, 16, 3))) == {"shape": SHAPE}

@@ -25,6 +25,16 @@ def drive(**config):
     return Drive(make_profile(m=[4, 5, 6, 7], n=[4, 5, 6, 7], o=[3]), **config)
 
 
+def drained(queue):
+    """Ids in the order in which they are taken."""
+    ids = []
+    while queue:
+        batch = queue.first()
+        queue.withdraw(batch)
+        ids.append(batch.id)
+    return ids
+
+
 class TestEarlyDispatch:
     def test_an_idle_device_takes_a_frame_on_arrival(self):
         gate = drive()
@@ -115,7 +125,7 @@ class TestEdf:
             batch = Batch(job_id, make_category(), (0, MS))
             batch.release_ns, batch.deadline_ns = 5, 10
             queue.push(batch)
-        assert [queue.pop().id for _ in range(1000)] == list(range(1000))
+        assert drained(queue) == list(range(1000))
 
     def test_a_thousand_frames_of_fifty_streams_with_one_deadline(self):
         gate = Drive(make_profile(m=[0.1]), early_dispatch=False, admit_all=True)
@@ -138,7 +148,7 @@ class TestEdf:
             batch.release_ns, batch.deadline_ns = release, deadline
             queue.push(batch)
         assert [batch.id for batch in queue] == [9, 7, 1, 3]
-        assert [queue.pop().id for _ in keys] == [9, 7, 1, 3]
+        assert drained(queue) == [9, 7, 1, 3]
 
 
 class TestCompletions:

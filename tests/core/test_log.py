@@ -6,6 +6,7 @@ from gateway.core.events import (
     FramesArrived,
     JobFinished,
     RegisterStream,
+    WidenWindows,
 )
 from gateway.core.log import entry
 from tests.core.factories import MS, Drive, make_profile, make_spec
@@ -54,3 +55,26 @@ def test_lines_are_json():
     events = [RegisterStream("a", make_spec(100, 40)), FramesArrived("a", 3), CloseStream("a"), JobFinished(0)]
     found = lines(gate, 0, *events)
     assert json.loads(json.dumps(found)) == found
+
+
+def test_a_delivery_shows_expected_beside_actual():
+    gate = Drive(make_profile(m=[10, 12]))
+    lines(gate, 0, RegisterStream("a", make_spec(100, 40, frames=2)), FramesArrived("a"))
+    delivered = lines(gate, 9, JobFinished(0))[0]
+    assert (delivered["expected_ns"], delivered["actual_ns"], delivered["finished_ns"]) == (10 * MS, 9 * MS, 9 * MS)
+    assert delivered["planned_end_ns"] == 30 * MS, "its joint is at 20"
+
+
+def test_changes_of_plans_are_told():
+    gate = Drive(make_profile(m=[2]), early_dispatch=False)
+    tight, wide = make_spec(50, 20, frames=1, start_in=1), make_spec(50, 60, frames=4, start_in=7)
+    admitted = lines(gate, 0, RegisterStream("a", tight), RegisterStream("b", wide))
+    assert admitted[0]["worst_latency_ns"] == 11 * MS
+    plan = gate.engine.plan(tight, 0, "c")
+    lines(gate, 1, CloseStream("a"))
+    assert lines(gate, 2, RegisterStream("c", tight, plan)) == [
+        {"t_ns": 2 * MS, "action": "plan_stale", "stream": "c"},
+    ]
+    assert lines(gate, 3, WidenWindows()) == [
+        {"t_ns": 3 * MS, "action": "window_widened", "category": "m/1[8, 8, 3]UINT8", "window_ns": 30 * MS},
+    ]

@@ -1,11 +1,16 @@
 """Pseudo jobs against the windows of the real batcher, by example (times in ms)."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from gateway.core.admission import with_candidate
+from gateway.core.config import EngineConfig
 from gateway.core.events import FrameCancelled, FramesArrived
-from gateway.core.pseudo_jobs import generate, horizon
+from gateway.core.pseudo_jobs import generate
 from tests.core.factories import MS, Drive, make_profile, make_spec
+from tests.core.states import make_state
 
 
 def planned(gate, spec, t=0):
@@ -23,8 +28,8 @@ def test_arrivals_fall_into_half_open_windows():
     jobs = generate(planned(gate, make_spec(10, 40, frames=5)))
     # Windows of 20: frames at 0 and 10; 20 and 30; 40.
     assert table(jobs) == [(20, 40, 2), (40, 60, 2), (60, 80, 1)]
-    assert jobs.complete
     assert jobs.frames == 5
+    assert jobs.horizon_ns == 60 * MS
 
 
 def test_windows_without_frames_make_no_job():
@@ -78,15 +83,71 @@ def test_rows_stand_in_the_order_in_which_batches_are_opened():
     assert [state.windows[w].category.model for w in jobs.window[:3].tolist()] == ["n", "o", "m"]
 
 
-def test_the_horizon_is_that_of_the_settings_or_of_the_slowest_stream():
-    gate = Drive(make_profile(m=[1]), horizon_ns=500 * MS)
-    assert horizon(planned(gate, make_spec(10, 40))) == (500 * MS, False)
-    assert horizon(planned(gate, make_spec(10, 400, start_in=300))) == (700 * MS, False)
-    assert horizon(planned(gate, make_spec(10, 40, frames=7, start_in=3))) == (63 * MS + 1, True)
-
-
-def test_only_whole_windows_are_kept_when_the_horizon_cuts():
-    gate = Drive(make_profile(m=[1] * 8), horizon_ns=110 * MS)
-    jobs = generate(planned(gate, make_spec(10, 60)))
+def test_only_windows_that_end_within_a_limit_are_kept():
+    state = make_state(make_profile(m=[1] * 8), make_spec(10, 60))
+    jobs = generate(state, 110 * MS)
     assert table(jobs) == [(30, 60, 3), (60, 90, 3), (90, 120, 3)]
-    assert (jobs.complete, jobs.frames) == (False, 9)
+    assert (jobs.horizon_ns, jobs.frames) == (110 * MS, 9)
+    assert len(generate(state, 29 * MS)) == 0
+
+
+def test_an_unbounded_stream_needs_a_limit():
+    with pytest.raises(ValueError, match="has no end"):
+        generate(make_state(make_profile(m=[1]), make_spec(10, 60)))
+
+
+def test_a_group_comes_together():
+    jobs = generate(make_state(make_profile(m=[1, 1]), make_spec(100, 60, frames=7, burst=3)))
+    # Groups of 3, 3 and 1 at 0, 100, 200; W = 30.
+    assert table(jobs) == [(30, 60, 1), (30, 60, 2), (120, 160, 1), (120, 160, 2), (210, 260, 1)]
+
+
+def test_what_is_left_of_a_group_comes_first():
+    state = make_state(make_profile(m=[1] * 4), make_spec(100, 60, frames=7, burst=3))
+    phase = replace(state.streams[0], group_left=1, overdue=2, next_ns=40 * MS, remaining=6)
+    # Two that should have come come now, one at 40, three at 140.
+    assert table(generate(replace(state, streams=(phase,)))) == [(30, 60, 2), (60, 100, 1), (150, 200, 3)]
+    assert table(generate(replace(state, streams=(replace(phase, remaining=2),)))) == [(30, 60, 2)]
+    assert table(generate(replace(state, streams=(replace(phase, remaining=4),))))[-1] == (150, 200, 1)
+
+
+def test_jitter_reserves_every_window_that_it_touches():
+    state = make_state(make_profile(m=[1] * 4), make_spec(100, 60, frames=1, jitter_ns=50 * MS, start_in=20))
+    # [20, 70] touches [0, 30), [30, 60) and [60, 90): due 60 after it can come there first.
+    jobs = generate(state)
+    assert table(jobs) == [(30, 80, 1), (60, 90, 1), (90, 120, 1)]
+    assert jobs.frames == 3
+    assert (jobs.frame_arrival // MS).tolist() == [20, 30, 60]
+
+
+@pytest.mark.parametrize(("jitter_ns", "windows"), [(9 * MS, 1), (10 * MS - 1, 1), (10 * MS, 2)])
+def test_the_interval_is_closed_and_windows_are_half_open(jitter_ns, windows):
+    state = make_state(make_profile(m=[1]), make_spec(100, 60, frames=1, jitter_ns=jitter_ns, start_in=20))
+    assert generate(state).frames == windows
+
+
+def test_an_interval_that_has_begun_counts_from_now():
+    state = make_state(make_profile(m=[1]), make_spec(100, 60, frames=1, jitter_ns=40 * MS))
+    phase = replace(state.streams[0], next_ns=-30 * MS)
+    assert table(generate(replace(state, streams=(phase,)))) == [(30, 60, 1)]
+
+
+def test_a_group_with_jitter_is_reserved_as_one():
+    state = make_state(make_profile(m=[1] * 4), make_spec(50, 60, frames=4, burst=2, jitter_ns=15 * MS, start_in=20))
+    # [20, 35] and [70, 85], two frames each.
+    assert table(generate(state)) == [(30, 80, 2), (60, 90, 2), (90, 130, 2)]
+
+
+@pytest.mark.parametrize("spec", [make_spec(100, 60, frames=51), make_spec(100, 60, frames=13, jitter_ns=100 * MS)])
+def test_too_many_reservations_are_not_followed(spec):
+    profile, config = make_profile(m=[1]), EngineConfig(max_horizon_frames=50)
+    assert generate(make_state(profile, spec, config=config)) is None
+    assert generate(make_state(profile, replace(spec, frames=10), config=config)) is not None
+
+
+def test_enormous_figures_are_refused_without_being_tried():
+    day = 86_400_000
+    config = EngineConfig(max_horizon_frames=10**9)
+    spec = make_spec(day, day, frames=10**6)
+    assert generate(make_state(make_profile(m=[1]), spec, config=config)) is None
+    assert generate(make_state(make_profile(m=[1]), make_spec(1, 2, frames=5, jitter_ns=day * MS))) is None

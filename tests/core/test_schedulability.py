@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from gateway.core.profile import split
 from gateway.core.schedulability import envelope, interval_demand, utilization
 from gateway.core.types import NS_PER_S
 from gateway.core.verdict import Reason
-from tests.core.factories import Drive, make_profile, make_spec
+from tests.core.factories import MS, Drive, make_profile, make_spec
 
 
 def planned(profile, *specs, **config):
@@ -64,7 +65,7 @@ class TestUtilization:
         specs = [make_spec(20, 20, model=model, start_in=start) for model, start in (("a", 1), ("b", 11)) for _ in "12"]
         answers = {}
         for test in UtilizationTest:
-            gate = Drive(profile, early_dispatch=False, utilization_test=test)
+            gate = Drive(profile, early_dispatch=False, utilization_test=test, admission_test="exact")
             answers[test] = gate.register(0, **{f"s{n}": spec for n, spec in enumerate(specs)})[-1]
         refused = answers[UtilizationTest.DEEPRT]
         assert (refused.admitted, refused.phase, refused.reason) == (False, 1, Reason.UTILIZATION)
@@ -119,6 +120,22 @@ class TestFiniteStreams:
     def test_unbounded_streams_count_up_to_the_end_of_finite_ones(self):
         state = planned(make_profile(m=[8]), make_spec(10, 20), make_spec(1000, 40, frames=1))
         assert interval_demand(state) == pytest.approx((3 * 8 + 8) / 40)
+
+    def test_groups_count_as_so_many_frames(self):
+        # Groups of 3 at 0 and 10, the third broken off: 7 frames in [0, 40].
+        state = planned(make_profile(m=[4]), make_spec(10, 20, frames=7, burst=3))
+        assert interval_demand(state) == pytest.approx(28 / 40)
+        assert utilization(planned(make_profile(m=[4]), make_spec(10, 20, burst=3))) == pytest.approx(1.2)
+
+    def test_frames_that_should_have_come_come_now(self):
+        state = planned(make_profile(m=[4]), make_spec(10, 20, frames=5, burst=3))
+        phase = replace(state.streams[0], overdue=2, group_left=1, next_ns=10 * MS)
+        # 2 at 0, 1 at 10, 2 at 20: 20 of 40; without them 12 of 30 from 10 on.
+        assert interval_demand(replace(state, streams=(phase,))) == pytest.approx(20 / 40)
+
+    def test_jitter_is_ignored(self):
+        state = planned(make_profile(m=[8]), make_spec(10, 20, frames=3, jitter_ns=35 * MS))
+        assert interval_demand(state) == pytest.approx(24 / 40)
 
     def test_enormous_counts_do_not_overflow(self):
         state = planned(make_profile(m=[1]), make_spec(10, 20, frames=10**30), make_spec(10, 20, frames=2))

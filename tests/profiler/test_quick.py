@@ -20,9 +20,10 @@ from gateway.core.types import Category
 from gateway.errors import FramegateError, TritonUnavailable
 from gateway.runtime.profile_file import read_profile
 from gateway.triton.types import TensorInfo
-from profiler.command import parse_shape, table
+from profiler.command import parse_shape
 from profiler.plan import Plan, Report, fill, noise_frame
 from profiler.quick import measure
+from profiler.show import table
 from tests.runtime_support import make_settings, shm_files
 from tests.stand_in import Model, StandIn
 
@@ -184,7 +185,15 @@ def command(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["profile", "--quick", "--samples", "3", "--arena-mb", "1", *arguments])
 
 
-@pytest.mark.parametrize(("flags", "samples"), [([], 200), (["--quick"], 50), (["--quick", "--samples", "7"], 7)])
+@pytest.mark.parametrize(
+    ("flags", "samples"),
+    [
+        (["--engine", "native"], 200),
+        (["--back-to-back"], 200),
+        (["--quick"], 50),
+        (["--quick", "--samples", "7"], 7),
+    ],
+)
 def test_quick_takes_fewer_samples(tmp_path: Path, flags: list[str], samples: int) -> None:
     out = tmp_path / "box.json"
     with stand_in_thread() as triton:

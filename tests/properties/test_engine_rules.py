@@ -1,4 +1,4 @@
-"""Rules that hold for any sequence of events: conservation, order, window bounds, ticks."""
+"""Rules that hold for any sequence of events, with a plan in force and without: conservation, order, bounds, ticks."""
 
 from itertools import count
 
@@ -23,6 +23,7 @@ from gateway.core.events import (
 from gateway.core.types import LOCAL_WORKER, OnLate, Outcome
 from tests.core.factories import MS, Unchecked, deliveries, every, make_trace, replay
 from tests.properties.mirror import Mirror
+from tests.properties.rig import check_slots
 from tests.properties.strategies import configs, profiles, specs, traces
 
 NAMES = ["s0", "s1", "s2", "s3", "never"]
@@ -42,6 +43,10 @@ steps = st.lists(
 streams = st.lists(
     specs(frames=st.one_of(st.none(), st.integers(1, 9)), on_late=st.sampled_from(OnLate)), min_size=1, max_size=4
 )
+
+
+#: Plain EDF over whatever comes, or the plan of those that are admitted.
+engines = st.sampled_from([Unchecked, Engine])
 
 
 def to_event(step, engine, closing):
@@ -69,9 +74,10 @@ def closings():
     return (NAMES[n % len(NAMES)] for n in count())
 
 
-@given(profiles(), streams, steps, configs())
-def test_every_frame_ends_once_and_the_books_balance(profile, specs, steps, config):
-    engine, mirror, now_ns, closing = Unchecked(profile, EngineConfig(**config)), Mirror(), 0, closings()
+@settings(max_examples=400)
+@given(engines, profiles(), streams, steps, configs(admission_test="exact"))
+def test_every_frame_ends_once_and_the_books_balance(kind, profile, specs, steps, config):
+    engine, mirror, now_ns, closing = kind(profile, EngineConfig(**config)), Mirror(), 0, closings()
     for name, spec in zip(NAMES, specs, strict=False):
         mirror.carry_out(engine.handle(RegisterStream(name, spec), now_ns), now_ns)
     for wait, step in steps:
@@ -79,7 +85,8 @@ def test_every_frame_ends_once_and_the_books_balance(profile, specs, steps, conf
         mirror.carry_out(engine.handle(to_event(step, engine, closing), now_ns), now_ns)
         view = engine.snapshot()
         mirror.check(view)
-        if view.running is None and not view.worker_lost:
+        check_slots(engine, now_ns, overrun=True)
+        if kind is Unchecked and view.running is None and not view.worker_lost:
             assert not view.ready, "non-idling: an idle device leaves no ready job"
             assert not config["early_dispatch"] or not mirror.batches
         for job in view.ready:
@@ -108,10 +115,10 @@ def _drain(engine, mirror, now_ns):
 
 
 @settings(max_examples=400)  # a joint that was forgotten showed in one of a few hundred
-@given(profiles(), streams, steps, configs(), st.lists(st.integers(0, 60), max_size=4))
-def test_asking_for_the_next_wake_up_changes_no_decision(profile, specs, steps, config, when):
+@given(engines, profiles(), streams, steps, configs(), st.lists(st.integers(0, 60), max_size=4))
+def test_asking_for_the_next_wake_up_changes_no_decision(kind, profile, specs, steps, config, when):
     """Streams join in between, so that windows shrink while others hold frames."""
-    asked, silent = (Unchecked(profile, EngineConfig(**config)) for _ in range(2))
+    asked, silent = (kind(profile, EngineConfig(**config)) for _ in range(2))
     now_ns, closing = 0, closings()
     joins = dict(zip([0, *when], zip(NAMES, specs, strict=False), strict=False))
     for place, (wait, step) in enumerate(steps):
@@ -122,9 +129,9 @@ def test_asking_for_the_next_wake_up_changes_no_decision(profile, specs, steps, 
         assert asked.snapshot() == silent.snapshot()
 
 
-@given(profiles(), streams, steps, configs())
-def test_a_tick_does_nothing_that_its_instant_has_not_done(profile, specs, steps, config):
-    engine, now_ns, closing = Unchecked(profile, EngineConfig(**config)), 0, closings()
+@given(engines, profiles(), streams, steps, configs(admission_test="exact"))
+def test_a_tick_does_nothing_that_its_instant_has_not_done(kind, profile, specs, steps, config):
+    engine, now_ns, closing = kind(profile, EngineConfig(**config)), 0, closings()
     for name, spec in zip(NAMES, specs, strict=False):
         engine.handle(RegisterStream(name, spec), now_ns)
     for wait, step in steps:
@@ -136,12 +143,23 @@ def test_a_tick_does_nothing_that_its_instant_has_not_done(profile, specs, steps
         assert (engine.snapshot(), engine.next_wakeup_ns()) == (view, wakeup_ns)
 
 
-@given(profiles(), traces(most=5, on_late=st.sampled_from(OnLate)), configs(), st.sampled_from([MS // 2, MS, 3 * MS]))
-def test_wake_ups_are_enough_and_others_do_no_harm(profile, streams, config, beat_ns):
-    """A tick at every beat of a clock changes no decision."""
+@given(
+    engines,
+    profiles(),
+    traces(most=5, on_late=st.sampled_from(OnLate)),
+    configs(),
+    st.sampled_from([MS // 2, MS, 3 * MS]),
+    st.integers(0, 2),
+)
+def test_wake_ups_are_enough_and_others_do_no_harm(kind, profile, streams, config, beat_ns, slow):
+    """A tick at every beat of a clock changes no decision, even when the device takes longer than profiled."""
     trace = make_trace(streams)
-    log = replay(Unchecked(profile, EngineConfig(**config)), trace)
-    engine = Unchecked(profile, EngineConfig(**config))
+
+    def execution(job):
+        return job.execution_ns * (1 + slow)
+
+    log = replay(kind(profile, EngineConfig(**config)), trace, execution=execution)
+    engine = kind(profile, EngineConfig(**config))
     extra = []
     last_ns = 0
 
@@ -151,7 +169,7 @@ def test_wake_ups_are_enough_and_others_do_no_harm(profile, streams, config, bea
             extra.extend(engine.handle(Tick(), beat))
         last_ns = t_ns
 
-    assert replay(engine, trace, before=before) == log
+    assert replay(engine, trace, before=before, execution=execution) == log
     assert extra == []
 
 
@@ -190,11 +208,11 @@ def test_dispatch_follows_edf_and_batches_one_category(profile, streams, config)
         assert keys == sorted(keys)
 
 
-@given(profiles(), traces(on_late=st.sampled_from(OnLate)), configs(), st.integers(0, 9))
-def test_frames_dropped_late_expire_on_time(profile, streams, config, slow):
+@given(engines, profiles(), traces(on_late=st.sampled_from(OnLate)), configs(), st.integers(0, 9))
+def test_frames_dropped_late_expire_on_time(kind, profile, streams, config, slow):
     """Field report 26, with a device that takes up to ten times as long as profiled."""
     log = replay(
-        Unchecked(profile, EngineConfig(**config)),
+        kind(profile, EngineConfig(**config)),
         make_trace(streams),
         execution=lambda job: job.execution_ns * (1 + slow),
     )

@@ -46,6 +46,20 @@ def test_the_decision_log_is_written(files, tmp_path):
     assert [line["t_ns"] for line in lines] == sorted(line["t_ns"] for line in lines)
 
 
+def test_missing_frames_and_jitter_depend_on_the_seed(files):
+    def frames(*options):
+        return json.loads(run(*files, "--json", "--drop", 0.4, *options).output)["frames"]
+
+    assert frames("--seed", 1) == frames("--seed", 1) < 8
+    assert len({frames("--seed", seed) for seed in range(5)}) > 1
+    assert run(*files, "--drop", 1).exit_code == 2
+
+
+def test_which_test_decided_is_said(files):
+    assert "2 admitted, 0 refused (by test: exact 2)" in run(*files, "--jitter").output
+    assert "(by test: sporadic 2)" in run(*files, "--admission-test", "sporadic", "--no-guard").output
+
+
 def test_errors_are_one_line(files, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"at_ms": 0}\n')
@@ -64,6 +78,7 @@ def test_errors_are_one_line(files, tmp_path):
 def test_options_have_to_make_sense(files):
     assert run(*files, "--job-deadline", "never").exit_code == 2
     assert run(*files, "--utilization-test", "never").exit_code == 2
+    assert run(*files, "--admission-test", "never").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gateway.core.profile import Profile, ProfileEntry
-from gateway.core.types import MAX_INTERVAL_NS, OnLate
+from gateway.core.types import MAX_INTERVAL_NS, OnLate, ServiceClass
 from gateway.sim.trace import TraceError, read_trace, write_trace
 from tests.core.factories import MS, SHAPE, make_profile, make_spec, make_trace
 
@@ -25,6 +25,12 @@ def test_fields_are_those_of_a_registration():
     assert entry.spec == make_spec(
         100, 50, frames=7, start_in=3, on_late=OnLate.SERVE, name="door", dtype="FP16", version="4"
     )
+
+
+def test_bursts_jitter_and_service_class():
+    (entry,) = read(line(burst=4, jitter_ms=2.5, service_class="best_effort"))
+    assert entry.spec == make_spec(100, 50, burst=4, jitter_ns=2_500_000, service_class=ServiceClass.BEST_EFFORT)
+    assert read(*write_trace([entry])) == (entry,)
 
 
 def test_defaults():
@@ -72,7 +78,11 @@ def test_what_is_written_is_read_back():
         (line(at_ms=-1), "line 2: at_ms must be a number from 0"),
         (line(at_ms=True), "at_ms"),
         (line(at_ms="0"), "at_ms"),
-        (line(burst=2), "unknown field 'burst'"),
+        (line(bursts=2), "unknown field 'bursts'"),
+        (line(burst=0), "burst must lie in"),
+        (line(burst=True), "burst must be an integer, not True"),
+        (line(jitter_ms=-1), "jitter_ms must be a number from 0"),
+        (line(service_class="fast"), "fast"),
         (line(drop=["model"]), "model is missing"),
         (line(drop=["period_ms"]), "exactly one of period_ms and fps"),
         (line(fps=30), "exactly one of period_ms and fps"),

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.core.events import AcceptFrames, DeliverFrames, Tick
+from gateway.core.events import AcceptFrames, DeliverFrames, PlanStale, RegisterStream, Tick, WidenWindows
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
 from gateway.core.view import EngineView, ModelTotals, StreamView
 from gateway.telemetry.collector import GatewayCollector
@@ -52,6 +52,42 @@ def test_overruns_and_early_jobs_are_counted():
     seen = samples(metrics)
     assert seen["framegate_jobs_overrun_total", "echo"] == 1
     assert seen["framegate_jobs_early_total", "echo"] == 1
+
+
+def test_execution_times_are_compared_with_the_profile():
+    metrics = Metrics("1")
+    for number, ended_ms in enumerate((10, 19, 21, 45)):
+        metrics.on_actions(0, Tick(), [delivery([frame(number, 0)], 0, ended_ms, execution_ms=20)])
+    seen = samples(metrics)
+    name = "framegate_job_execution_ratio_bucket"
+    assert [seen[name, edge, "echo"] for edge in ("0.5", "0.9", "1.0", "1.1", "2.0", "3.0")] == [1, 1, 2, 3, 3, 4]
+
+
+def test_plans_that_were_void_are_counted():
+    metrics = Metrics("1")
+    before = samples(metrics)
+    assert (before["framegate_plans_stale_total", "register"], before["framegate_plans_stale_total", "widen"]) == (0, 0)
+    metrics.on_actions(0, RegisterStream("s", SPEC), [PlanStale("s")])
+    metrics.on_actions(0, WidenWindows(), [PlanStale("")])
+    metrics.on_actions(0, WidenWindows(), [PlanStale("")])
+    seen = samples(metrics)
+    assert (seen["framegate_plans_stale_total", "register"], seen["framegate_plans_stale_total", "widen"]) == (1, 2)
+
+
+def test_admission_tests_are_timed_by_call_and_test():
+    metrics = Metrics("1")
+    metrics.tested("register", "sporadic", 0.004)
+    metrics.tested("check", "exact", 0.25)
+    seen = samples(metrics)
+    assert seen["framegate_admission_seconds_sum", "register", "sporadic"] == pytest.approx(0.004)
+    assert seen["framegate_admission_seconds_bucket", "0.3", "check", "exact"] == 1
+
+
+def test_no_series_says_when_another_one_began():
+    metrics = Metrics("1")
+    metrics.registrations.labels("admitted").inc()
+    metrics.tested("check", "exact", 0.1)
+    assert b"_created" not in metrics.render()
 
 
 def test_other_actions_leave_no_trace_here():

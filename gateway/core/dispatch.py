@@ -1,0 +1,92 @@
+"""What an idle device should run now: by plain EDF, or by the plan in force."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from gateway.core.batch import NEVER_NS, Batch, Standing
+from gateway.core.batcher import Batcher
+from gateway.core.edf import by_deadline
+from gateway.core.guard import Guard
+from gateway.core.waiting import Waiting
+
+
+def choose(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
+    """Return what to start at `now_ns`; None: wait.
+
+    Args:
+        waiting: What there is.
+        now_ns: The device is free then.
+        early: Whether frames may leave their windows before the joint.
+    """
+    if not waiting.batches:
+        return None
+    guard = waiting.guard
+    return _by_edf(waiting, early=early) if guard is None else _by_plan(waiting, guard, now_ns, early=early)
+
+
+def _by_edf(waiting: Waiting, *, early: bool) -> Batch | None:
+    """Return the first ready batch; with none, and if `early`, the waiting one with the earliest deadline.
+
+    Frames without a promise follow when there is neither, as long as they hold up promised work by no more than the
+    admission test allows for.
+    """
+    if waiting.ready:
+        return waiting.ready.first()
+    if early:
+        holding = [b for b in waiting.batchers.values() if b.batches and b.standing is Standing.PROMISED]
+        if holding:
+            return (holding[0] if len(holding) == 1 else min(holding, key=_urgency)).first()
+    promised = waiting.taking or any(b.batches and b.standing is Standing.PROMISED for b in waiting.batchers.values())
+    most_ns = waiting.blocking_ns if promised else NEVER_NS
+    for batch in _unpromised(waiting, early=early):
+        if batch.table[len(batch.frames)] <= most_ns:
+            return batch
+    return None
+
+
+def _urgency(batcher: Batcher) -> tuple[int, int]:
+    first = batcher.first()
+    # Ids grow with the instant of opening, so equal deadlines go by the first arrival.
+    return (batcher.own_deadline_ns(first), first.id)
+
+
+def _unpromised(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
+    yield from waiting.spare
+    if early:
+        # No promised frame waits where this is asked, so the first batch of such a window is a spare one.
+        spare = [b for b in waiting.batchers.values() if b.spare]
+        yield from (b.first() for b in sorted(spare, key=_urgency))
+    yield from _best_effort(waiting, early=early)
+
+
+def _best_effort(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
+    """Oldest first; those past their joint are older than those that wait for it."""
+    yield from waiting.best_effort
+    if early:
+        firsts = [b.batches[0] for b in waiting.batchers.values() if b.batches and b.standing is Standing.BEST_EFFORT]
+        yield from sorted(firsts, key=lambda batch: batch.id)
+
+
+def _by_plan(waiting: Waiting, guard: Guard, now_ns: int, *, early: bool) -> Batch | None:
+    """Return the first slot's batch once it is released, EDF head or not; until then the first that does no harm."""
+    head = guard.slots.head
+    if head is not None and head.release_ns <= now_ns:
+        assert head.batch is not None, "an empty slot has outlived its joint"
+        return head.batch
+    for batch in _real_time(waiting, early=early):
+        if now_ns + batch.table[len(batch.frames)] <= batch.expiry_ns and guard.allows(batch, now_ns):
+            return batch
+    for batch in _best_effort(waiting, early=early):
+        if guard.allows(batch, now_ns):
+            return batch
+    return None
+
+
+def _real_time(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
+    """Released batches by deadline, then the first of each open window by deadline."""
+    yield from heapq.merge(waiting.ready, waiting.spare, key=by_deadline) if waiting.spare else waiting.ready
+    if early:
+        holding = [b for b in waiting.batchers.values() if b.holds_frames and b.standing is Standing.PROMISED]
+        yield from (b.first() for b in (sorted(holding, key=_urgency) if len(holding) > 1 else holding))

@@ -1,0 +1,168 @@
+"""What the engine has promised, and how that changes: only by a plan that holds at the instant at which it is taken."""
+
+from __future__ import annotations
+
+from gateway.core.batch import NEVER_NS, Standing
+from gateway.core.batcher import Batcher
+from gateway.core.books import Ledger
+from gateway.core.config import EngineConfig
+from gateway.core.device import Device
+from gateway.core.events import Action, Admitted, PlanStale, RegisterStream, Rejected, WidenWindows, WindowWidened
+from gateway.core.guard import Guard
+from gateway.core.installation import Installation, Places, joint_after
+from gateway.core.plan import Plan
+from gateway.core.profile import Profile
+from gateway.core.reservation import Journal
+from gateway.core.types import Category, ServiceClass, StreamSpec
+from gateway.core.waiting import Waiting
+
+
+class Promises:
+    """Installs plans.
+
+    Attributes:
+        generation: Counts what was committed: admissions, ends of streams, changes of windows.
+        started: Counts the jobs started.
+        journal: The latest frames.
+    """
+
+    def __init__(
+        self, ledger: Ledger, waiting: Waiting, device: Device, *, profile: Profile, config: EngineConfig
+    ) -> None:
+        self.generation = 0
+        self.started = 0
+        self.journal = Journal()
+        self._ledger = ledger
+        self._waiting = waiting
+        self._device = device
+        self._profile = profile
+        self._config = config
+        self._widening = (-1, False)
+
+    # ------------------------------------------------------------ streams
+
+    def register(self, event: RegisterStream, plan: Plan, now_ns: int) -> Admitted | Rejected | PlanStale:
+        """Answer a registration by `plan`: its own, or one that was made from the state of this very moment."""
+        if event.plan is not None and plan.generation != self.generation:
+            return PlanStale(event.stream_id)
+        if not plan.verdict.admitted:
+            return Rejected(event.stream_id, plan.verdict)
+        category = self._admit(event.stream_id, event.spec, plan, now_ns, inline=event.plan is None)
+        if category is None:
+            return PlanStale(event.stream_id)
+        return Admitted(event.stream_id, category, plan.verdict)
+
+    def _admit(self, stream_id: str, spec: StreamSpec, plan: Plan, now_ns: int, *, inline: bool) -> Category | None:
+        """Make a stream part of the promise; None: the plan does not hold, nothing has changed."""
+        category = spec.category(self._device.worker)
+        anchor_ns = now_ns + spec.start_in_ns
+        if plan.streams and category.service_class is ServiceClass.REAL_TIME:
+            candidate = plan.streams[-1]
+            assert candidate.stream_id == stream_id, f"the plan of {candidate.stream_id!r} cannot admit {stream_id!r}"
+            anchor_ns = candidate.next_ns
+        # A best-effort stream that was admitted without a test leaves everything else as it is.
+        if plan.windows and plan.verdict.test != "none" and not self._install(plan, now_ns, inline=inline):
+            return None
+        batcher = self._open(category, spec, now_ns)
+        self._waiting.join(batcher, spec.deadline_ns)
+        self._waiting.hush()
+        self._ledger.open(stream_id, spec, batcher, now_ns, anchor_ns)
+        self.generation += 1
+        return category
+
+    def _open(self, category: Category, spec: StreamSpec, now_ns: int) -> Batcher:
+        """Return the candidate's windows, opened or shrunk here if the plan has not done it."""
+        real_time = category.service_class is ServiceClass.REAL_TIME
+        window_ns = spec.deadline_ns // 2 if real_time else self._config.best_effort_window_ns
+        batcher = self._waiting.batcher(category, self._profile.table(category), window_ns, now_ns + window_ns)
+        if window_ns < batcher.window_ns:
+            joint_ns = min(batcher.next_joint_ns(now_ns), now_ns + window_ns)
+            self._waiting.rule(batcher, window_ns, joint_ns, now_ns)
+        return batcher
+
+    # ------------------------------------------------------------ windows
+
+    def can_widen(self) -> bool:
+        """Whether some W could grow, by the streams that are here, and that was not refused since the last change."""
+        if self._widening[0] != self.generation:
+            batchers = self._waiting.batchers.values()
+            wider = any(b.standing is Standing.PROMISED and b.widest_ns > b.window_ns for b in batchers)
+            self._widening = (self.generation, wider)
+        return self._widening[1]
+
+    def widen(self, event: WidenWindows, plan: Plan, now_ns: int) -> list[Action]:
+        """Let windows grow by `plan`: the event's own, or one that was made from the state of this very moment."""
+        before = {category: batcher.window_ns for category, batcher in self._waiting.batchers.items()}
+        if event.plan is not None and plan.generation != self.generation:
+            return [PlanStale("")]
+        if plan.verdict.admitted:
+            if not self._install(plan, now_ns, inline=event.plan is None):
+                return [PlanStale("")]
+            self._waiting.hush()
+            self.generation += 1
+        self._widening = (self.generation, False)
+        batchers = self._waiting.batchers
+        return [
+            WindowWidened(c, batchers[c].window_ns) for c, was_ns in before.items() if batchers[c].window_ns > was_ns
+        ]
+
+    # ------------------------------------------------------------ plans
+
+    def _install(self, plan: Plan, now_ns: int, *, inline: bool) -> bool:
+        """Put `plan` in force if it holds now."""
+        if any(window.changed and window.joint_ns <= now_ns for window in plan.windows):
+            return False
+        guard: Guard | None = None
+        places: Places = []
+        if plan.slots is not None and self._config.guard:
+            installation = self._prepare(plan, now_ns, inline=inline)
+            if installation is None:
+                return False
+            guard, places = installation.guard, installation.places
+        elif self._waiting.guard is not None and not inline and not self._followed_edf(plan):
+            return False
+        self._rule(plan, now_ns)
+        self._waiting.follow(guard, places, _blocking_ns(plan))
+        return True
+
+    def _prepare(self, plan: Plan, now_ns: int, *, inline: bool) -> Installation | None:
+        """Return the plan as of now, ready to be put in force; None: it does not hold."""
+        assert plan.slots is not None
+        tables = [self._profile.table(window.category) for window in plan.windows]
+        installation = Installation(plan, plan.slots, tables, now_ns)
+        batches = self._waiting.batches
+        promised = (batch for batch in batches.values() if batch.standing is Standing.PROMISED)
+        if not installation.take_up(promised, self._device.free_ns(now_ns)):
+            return None
+        if not inline:
+            frames = self.journal.since(plan.at_ns)
+            streams = self._ledger.streams
+            categories = {stream_id: stream.batcher.category for stream_id, stream in streams.items()}
+            if frames is None or not installation.use(frames, batches, categories):
+                return None
+        return installation
+
+    def _followed_edf(self, plan: Plan) -> bool:
+        """Whether plain EDF, which `plan` is about, would have done what the plan in force did since its record."""
+        return plan.started == self.started and (self._device.running is not None or not self._waiting.ready)
+
+    def _rule(self, plan: Plan, now_ns: int) -> None:
+        """Bring the windows to those of the plan."""
+        for place, window in enumerate(plan.windows):
+            joint_ns = joint_after(window, now_ns)
+            table = self._profile.table(window.category)
+            batcher = self._waiting.batcher(window.category, table, window.window_ns, joint_ns)
+            if window.changed:
+                self._waiting.rule(batcher, window.window_ns, joint_ns, now_ns)
+            batcher.place = place
+
+
+def _blocking_ns(plan: Plan) -> int:
+    """Return how long a best-effort job may be, so that it finds its turn while promised work goes on.
+
+    With slots: as long as the longest promised job. Without any bound in the plan (plain EDF under the exact test)
+    there is none.
+    """
+    if plan.slots is not None:
+        return int(plan.slots.execution.max(initial=0)) or NEVER_NS
+    return plan.blocking_ns or NEVER_NS
