@@ -25,7 +25,7 @@ from gateway.core.plan import Plan
 from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
 from gateway.core.types import StreamSpec
-from gateway.core.verdict import CounterOffer
+from gateway.core.verdict import CounterOffer, Verdict
 from gateway.runtime import planner_wire as wire
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,11 @@ class Planner:
         """Return ``admission.plan`` of the state that `record` gives; None when the process cannot be had."""
         answer = await self._request("plan", record, candidate, stream_id)
         return None if answer is None else Planned(cast("Plan", answer[1]), answer[0])
+
+    async def check(self, record: Record, candidate: StreamSpec, stream_id: str) -> Verdict | None:
+        """Return ``admission.evaluate``, which is a plan's verdict alone; otherwise as `plan`."""
+        answer = await self._request("check", record, candidate, stream_id)
+        return None if answer is None else cast("Verdict", answer[1])
 
     async def widen(self, record: Record) -> Planned | None:
         """Return ``admission.widen``; otherwise as `plan`."""

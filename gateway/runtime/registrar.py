@@ -48,6 +48,8 @@ _OFFERS_LIMIT_S = 2.0
 #: Checks that may wait: they are answered one after another, each in up to 0.1 s.
 _MOST_CHECKS = 64
 
+_NO_ANSWER = "no answer from the planner's process: %s is tested on the event loop"
+
 Post = Callable[[Event], list[Action]]
 
 
@@ -145,8 +147,12 @@ class Registrar:
         self._checking += 1
         try:
             async with self._check_turn:
-                plan, _ = await self._planned(spec, "", permit)
-                return plan.verdict
+                verdict = await self._plans.check(self._record, spec, "")
+                permit()
+                if verdict is not None:
+                    return verdict
+                log.warning(_NO_ANSWER, spec.name or spec.model)
+                return self._engine.check(spec, self._clock.now_ns())
         finally:
             self._checking -= 1
 
@@ -184,7 +190,7 @@ class Registrar:
         permit()
         if planned is not None:
             return planned.plan, planned.cpu_s
-        log.warning("no answer from the planner's process: %s is tested on the event loop", spec.name or spec.model)
+        log.warning(_NO_ANSWER, spec.name or spec.model)
         return self._engine.plan(spec, self._clock.now_ns(), stream_id), math.inf
 
     def _record(self) -> AdmissionState:

@@ -300,3 +300,14 @@ def test_jobs_finish_events_still_apply_after_a_check():
     job = only(gate.frames(1, "a"), StartJob).job
     gate.engine.check(make_spec(), 5 * MS)
     assert gate.at(4, JobFinished(job.id))
+
+    def test_a_wider_deadline_that_fails_hides_no_narrower_one_that_fits(self):
+        # 16 times the deadline moves the joint behind the other stream's frames; a little more than asked does not.
+        profile = make_profile(m=[10], n=[30])
+        state = make_state(profile, make_spec(100, 62, model="n", frames=9))
+        candidate = make_spec(100, 62, frames=9)
+        assert not evaluate(state, candidate).admitted
+        widest = replace(candidate, deadline_ns=16 * candidate.deadline_ns)
+        assert not evaluate(state, widest).admitted
+        (offer,) = [o for o in counter_offers(state, candidate) if o.field == "deadline_ns"]
+        assert evaluate(state, replace(candidate, deadline_ns=offer.value)).admitted

@@ -38,11 +38,15 @@ planned_as = configs(early_dispatch=False, guard=False)
 PLAIN = EngineConfig(early_dispatch=False, guard=False)
 
 
-class Narrow(Unchecked):
+class Narrow(Engine):
     """Windows never grow: the schedule stays the one that was planned at the last registration."""
 
     def can_widen(self) -> bool:
         return False
+
+
+class NarrowUnchecked(Narrow, Unchecked):
+    """The same, and everything is admitted."""
 
 
 @given(profiles(), traces(), planned_as)
@@ -57,7 +61,7 @@ def test_an_admitted_set_misses_nothing(profile, streams, config):
 @given(profiles(), traces(), planned_as)
 def test_the_planned_schedule_is_the_one_that_runs(profile, streams, config):
     """After the last registration each job starts and ends as the imitator said, ties included."""
-    engine = Narrow(profile, EngineConfig(**config))
+    engine = NarrowUnchecked(profile, EngineConfig(**config))
     last = max(streams, key=lambda pair: pair[0])[0]
     trace = make_trace([*streams, (last, streams[0][1])])  # the last registration, at the latest instant
     plan = {}
@@ -104,11 +108,11 @@ def test_a_refused_stream_would_make_some_job_late(profile, streams, spec):
     serve = [(at, _serve(stream)) for at, stream in streams]
     admitted = [pair for pair, ok in zip(serve, _answers(profile, serve), strict=True) if ok]
     trace = [*admitted, (40, _serve(spec))]  # after every other one of its instant
-    (*_, verdict) = every([a for _, a in replay(Engine(profile, PLAIN), make_trace(trace))], Admitted | Rejected)
+    (*_, verdict) = every([a for _, a in replay(Narrow(profile, PLAIN), make_trace(trace))], Admitted | Rejected)
     event(str(verdict.verdict.reason))
     if verdict.verdict.reason not in (Reason.DEADLINE_MISS, Reason.UTILIZATION):
         return
-    log = replay(Narrow(profile, PLAIN), make_trace(trace))
+    log = replay(NarrowUnchecked(profile, PLAIN), make_trace(trace))
     late = [done for done in deliveries(log) if done.finished_ns > done.job.deadline_ns]
     assert late
     if verdict.verdict.first_miss is not None:
@@ -125,7 +129,7 @@ def _serve(spec):
 
 def _answers(profile, streams):
     trace = make_trace(streams)
-    log = replay(Engine(profile, PLAIN), trace)
+    log = replay(Narrow(profile, PLAIN), trace)
     admitted = {action.stream_id for _, action in log if isinstance(action, Admitted)}
     return [entry.stream_id in admitted for entry in trace]
 

@@ -21,7 +21,7 @@ from gateway.core.events import (
     WindowWidened,
 )
 from gateway.core.types import NS_PER_MS, StreamSpec
-from gateway.core.verdict import CounterOffer
+from gateway.core.verdict import CounterOffer, Verdict
 from gateway.errors import AdmissionBusy, EngineFailed, TooManyStreams
 from gateway.runtime.driver import Driver
 from gateway.runtime.planner import Planned, Planner, Record
@@ -50,6 +50,10 @@ class Here(Planner):
         await self.go.wait()
         self.meanwhile()
         return None if self.dead else Planned(admission.plan(state, candidate, stream_id), self.cpu_s)
+
+    async def check(self, record: Record, candidate: StreamSpec, stream_id: str) -> Verdict | None:
+        planned = await self.plan(record, candidate, stream_id)
+        return None if planned is None else planned.plan.verdict
 
     async def widen(self, record: Record) -> Planned | None:
         self.asked.append("widen")
