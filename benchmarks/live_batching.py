@@ -116,7 +116,7 @@ def described(cameras: Sequence[Camera], seconds: float) -> dict[str, Any]:
 
 
 def own_answers(cameras: Sequence[Camera], repository: Path) -> bool:
-    """Whether every output equals that of the same picture run alone, by ONNX Runtime in this process."""
+    """Whether every output that came equals that of the same picture run alone, by ONNX Runtime in this process."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at import
     import onnxruntime
 
@@ -126,7 +126,9 @@ def own_answers(cameras: Sequence[Camera], repository: Path) -> bool:
     for camera in cameras:
         alone = [session.run(names, {given.name: picture[np.newaxis]}) for picture in camera.pictures]
         for result in camera.results:
-            outputs = result.outputs or {}
+            outputs = result.outputs
+            if outputs is None:
+                continue  # expired: a stalled machine
             expected = alone[result.seq % len(alone)]
             if not all(
                 np.allclose(outputs[name], rows[0], atol=1e-3) for name, rows in zip(names, expected, strict=True)

@@ -46,7 +46,7 @@ def search(
 
 
 def _smallest(asked: int, fits: Callable[[int], bool]) -> int | None:
-    """Search for a small round value above `asked` that fits, first outwards, then by halves; None if none was found."""
+    """Search for a small round value above `asked` that fits, outwards, then by halves; None if none was found."""
     step: int = 10 ** max(0, len(str(asked)) - 3)
     low = asked // step
     for factor in _OUTWARDS:
