@@ -7,6 +7,7 @@ is what the engine will see between `StartJob` and `JobFinished`. The engine its
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from gateway.runtime.parts import Parts
 from gateway.runtime.region import PREFIX
 from gateway.settings import Settings
 from gateway.triton.types import BackendError, ModelMetadata, ServerInfo
-from profiler.plan import Failure, Plan, Point, Progress, fill, noise_frame
+from profiler.pace import Pace
+from profiler.plan import NO_SUCH_MODEL, Failure, Plan, Point, Progress, fill, noise_frame
 
 _POLL_S = 0.02
 _HOUR_NS = 3_600_000 * NS_PER_MS
@@ -49,21 +51,24 @@ class Bench:
         plan: What is to be measured.
         settings: Where Triton is, and the size of the arena.
         on_progress: Told what takes time.
+        pace: Told how long executions take.
 
     Attributes:
         failures: Models and points that cannot be measured, in the order in which that was found.
         parts: The gateway's parts under it.
     """
 
-    def __init__(self, plan: Plan, settings: Settings, on_progress: Progress) -> None:
+    def __init__(self, plan: Plan, settings: Settings, on_progress: Progress, pace: Pace | None = None) -> None:
         self.failures: list[Failure] = []
         self.plan = plan
         self.url = settings.triton.url
         self.on_progress = on_progress
+        self.pace = pace or Pace(plan)
         self.parts = Parts(settings.model_copy(update={"models": list(plan.models)}), Profile())
         self._jobs = 0
         self._ended: asyncio.Future[Event] | None = None
         self._output_bytes = 0
+        self._repository: list[str] = []
 
     async def connect(self) -> None:
         """Wait until Triton is up and the models are loaded.
@@ -87,6 +92,8 @@ class Bench:
                     f"Triton did not load the models within {plan.load_limit_s:g} s: {supervisor.reason}"
                 )
         await self._take_over()
+        with contextlib.suppress(BackendError):  # the reasons of failures are then as Triton gives them
+            self._repository = sorted({state.name for state in await self.parts.client.index()})
 
     async def _take_over(self) -> None:
         """Stop the supervisor: it would load again what is unloaded on purpose."""
@@ -116,7 +123,13 @@ class Bench:
             try:
                 shapes = self._shapes(self.parts.catalogue.served(model))
             except FramegateError as error:
-                self.fail(model, (), 0, str(error), len(self.plan.batches) * max(1, len(self.plan.shapes)))
+                self.fail(
+                    model,
+                    (),
+                    0,
+                    self._unknown(model) or str(error),
+                    len(self.plan.batches) * max(1, len(self.plan.shapes)),
+                )
                 continue
             for shape in shapes:
                 for batch in self.plan.batches:
@@ -124,6 +137,12 @@ class Bench:
                         yield self._point(model, shape, batch)
                     except FramegateError as error:
                         self.fail(model, shape, batch, str(error))
+
+    def _unknown(self, model: str) -> str:
+        """Return that `model` is not in the repository, and which are; empty if it is, or nothing is known."""
+        if not self._repository or model in self._repository:
+            return ""
+        return f"{NO_SUCH_MODEL}; it has {', '.join(self._repository)}."
 
     def _shapes(self, metadata: ModelMetadata) -> list[tuple[int, ...]]:
         tensor = metadata.inputs[0]
@@ -189,6 +208,7 @@ class Bench:
         last_ms = 0.0
         for _ in range(executions):
             last_ms = await self.sample(point.category, point.batch, frame)
+        self.pace.warmed(last_ms)
         return Warmth(frame, last_ms, -(-self._output_bytes // point.batch))
 
     def _on_event(self, event: Event) -> None:

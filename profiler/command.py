@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -58,9 +59,13 @@ def profile(
     embedded: Annotated[bool, typer.Option("--embedded", help="Start a Triton of our own for it.")] = False,
     model_repository: Annotated[Path | None, typer.Option(help=_REPOSITORY_HELP)] = None,
     triton_log: Annotated[Path | None, typer.Option(help="With --embedded: where Triton's output goes.")] = None,
-    out: Annotated[Path, typer.Option(help="The profile file; replaced when all is measured.")] = Path(
-        "profiles/quick.json"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The profile file; replaced when all is measured. Default: profiles/profile.json, or with --quick "
+            "profiles/quick.json."
+        ),
+    ] = None,
     resume: Annotated[
         bool | None,
         typer.Option(
@@ -98,6 +103,7 @@ def profile(
     Exit status 1 when a point that was asked for could not be measured; the file then holds the others.
     """
     from profiler.ledger import Ledger, Resume
+    from profiler.pace import Pace
     from profiler.plan import Plan
     from profiler.quick import measure
     from profiler.show import progress
@@ -106,6 +112,7 @@ def profile(
         _fail("--triton and --embedded exclude each other")
     if not model and not fetch_perf_analyzer:
         _fail("name what to measure with --model")
+    out = out or Path("profiles/quick.json" if quick else "profiles/profile.json")
     ledger = Ledger(out, {None: Resume.IF_SAME, True: Resume.MUST, False: Resume.NEVER}[resume])
     with _faults_said(ledger):
         plan = Plan(
@@ -126,8 +133,13 @@ def profile(
         if not plan.models:
             return
         insist = engine is EngineName.PERF_ANALYZER or perf_analyzer is not None
-        with progress(plan) as on_progress:
-            measuring = functools.partial(measure, on_progress=on_progress, tool=tool, insist=insist, ledger=ledger)
+        # Models that do not load are among the report's failures: not on stderr as well, which no handler means.
+        logging.getLogger("gateway.runtime.loading").addHandler(logging.NullHandler())
+        pace = Pace(plan)
+        with progress(pace) as on_progress:
+            measuring = functools.partial(
+                measure, on_progress=on_progress, tool=tool, insist=insist, ledger=ledger, pace=pace
+            )
             report = _measure(measuring, plan, settings, embedded=embedded or settings.embedded.enabled)
         pictures = _draw(report, plots)
     _finish(report, out, pictures, settings.embedded.model_repository, as_json=as_json)

@@ -101,6 +101,7 @@ class PerfAnalyzer:
     def __init__(self, bench: Bench, tool: Tool) -> None:
         self._bench = bench
         self._tool = tool
+        bench.pace.start_s = _OVERHEAD_S
 
     async def check(self) -> None:
         """Refuse a Triton that serves somebody: perf_analyzer makes it forget all shared memory.

@@ -60,8 +60,11 @@ def interference(
 ) -> None:
     """Measure what models cost each other when they run at the same time (DeepRT, section 2).
 
-    1. instances of one model, each with its own client; 2. each model beside each other one; 3. more instances or
-    larger batches, for the same number of frames. With Triton's instance groups, and without its rate limiter.
+    First instances of one model, each with its own client; then each model beside each other one.
+
+    Last, more instances or larger batches, for the same number of frames.
+
+    With Triton's instance groups, and without its rate limiter.
 
     Exit status 1 when a point that was asked for could not be measured; the file then holds the others.
     """

@@ -14,6 +14,9 @@ from gateway.errors import FramegateError
 from gateway.runtime.models import frame_bytes
 from gateway.triton.types import TensorInfo
 
+#: In the reason of a model that Triton's repository does not have.
+NO_SUCH_MODEL = "Triton's repository has no such model"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -15,6 +15,8 @@ from matplotlib.ticker import ScalarFormatter
 from gateway.core.profile import Profile, ProfileEntry
 
 _MS_PER_S = 1_000
+#: Around the lines, as a share of the axis, and above the highest marker.
+_MARGIN, _HEADROOM = 0.08, 1.1
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -62,6 +64,8 @@ def _finish(axes: Axes, what: str, batches: Sequence[int]) -> None:
     axes.minorticks_off()
     axes.set_xlabel("batch size (frames)")
     axes.set_ylabel(what)
-    axes.set_ylim(bottom=0)
+    axes.margins(x=_MARGIN)
+    axes.set_ylim(0, axes.dataLim.y1 * _HEADROOM)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    # Beneath the axes: between them there is a marker wherever it is put.
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)

@@ -14,6 +14,7 @@ from profiler.bench import Bench
 from profiler.engines import Engine, Native, PerfAnalyzer
 from profiler.engines import measure as measure_point
 from profiler.ledger import Ledger
+from profiler.pace import Pace
 from profiler.perf_analyzer import PerfAnalyzerError, Tool
 from profiler.plan import Failure, Plan, Progress, Report
 from profiler.swaps import Swaps
@@ -30,6 +31,7 @@ async def measure(
     tool: Tool | None = None,
     insist: bool = True,
     ledger: Ledger | None = None,
+    pace: Pace | None = None,
 ) -> Report:
     """Measure `plan` in the Triton of `settings`. Loads the models that are not loaded.
 
@@ -41,6 +43,7 @@ async def measure(
         tool: Samples are those of this `perf_analyzer`; None: of the gateway's own dispatch path.
         insist: Where `tool` would disturb a running gateway, refuse; False: do without it.
         ledger: Where to write each point, and where an earlier run's are. Default: nowhere.
+        pace: Told what is under way and what is over.
 
     Raises:
         TritonUnavailable: Triton did not come up in time.
@@ -48,7 +51,7 @@ async def measure(
         FramegateError: `tool` would disturb a running gateway, or there is nothing to resume.
     """
     ledger = ledger or Ledger()
-    bench = Bench(plan, settings, on_progress)
+    bench = Bench(plan, settings, on_progress, pace)
     try:
         await bench.connect()
         engine = await _engine(bench, tool, insist=insist)
@@ -99,16 +102,21 @@ def _identity(plan: Plan) -> dict[str, object]:
 
 async def _points(bench: Bench, engine: Engine, ledger: Ledger) -> None:
     """Measure all points that are not there yet; those that fail are noted and left out."""
-    for point in bench.points():
+    points = list(bench.points())
+    bench.pace.expect(points, ledger.profile.entries)
+    for point in points:
         if ledger.has(point):
             bench.on_progress("", bench.plan.samples)
             continue
+        bench.pace.begin(point.category.model, point.category.shape, point.batch)
         bench.on_progress(str(point), 0)
         try:
             entry = await measure_point(engine, point, bench.plan.samples)
         except (FramegateError, BackendError, PerfAnalyzerError) as error:
+            bench.pace.end(measured=False)
             bench.fail(point.category.model, point.category.shape, point.batch, str(error))
         else:
+            bench.pace.end()
             ledger.add(entry)
 
 
@@ -120,12 +128,15 @@ async def _models(bench: Bench, ledger: Ledger) -> None:
     swaps = Swaps(bench, plan.server_pid)
     for model in dict.fromkeys(entry.model for entry in ledger.profile.entries):
         entries = [entry for entry in ledger.profile.entries if entry.model == model]
+        bench.pace.begin(model)
         if ledger.has_model(entries[0]):
+            bench.pace.end()
             continue
         bench.on_progress(f"{model} unload, load", 0)
         try:
             measured = await swaps.measure(entries)
         except BackendError as error:
+            bench.pace.end()
             bench.failures.append(Failure(model, (), 0, f"Unloading and loading it again: {error}"))
             continue
         if plan.loads and (other := _other(plan, model)):
@@ -134,6 +145,7 @@ async def _models(bench: Bench, ledger: Ledger) -> None:
                 measured = await swaps.beside_loads(measured, entries, other)
             except (FramegateError, BackendError) as error:
                 bench.failures.append(Failure(model, (), 0, f"Running it while {other} loads: {error}"))
+        bench.pace.end()
         ledger.add_model(measured)
 
 

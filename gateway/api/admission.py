@@ -24,6 +24,7 @@ _BEYOND_EXACT = (
     " repeats: ask for fewer frames or for a period that has a short common multiple with the others', raise the limit,"
     " or set scheduling.admission_test to auto."
 )
+_NONE_FOUND = "No single change of rate, deadline or shape was found that would be admitted."
 _HALF = "A frame may wait half its deadline for its window to end; its job has to be done in the other half."
 
 #: Streams named in one sentence; the evidence has them all.
@@ -84,17 +85,27 @@ def _counter_offer(offer: core.CounterOffer) -> CounterOffer:
     return CounterOffer(field="deadline_ms", value=value_ms)
 
 
-def refusal(found: Evidence, offers: Sequence[CounterOffer], spec: StreamSpec) -> FramegateError:
-    """Return the error for a stream that was refused."""
+def refusal(
+    found: Evidence, offers: Sequence[CounterOffer], spec: StreamSpec, *, searched: bool = False
+) -> FramegateError:
+    """Return the error for a stream that was refused; `searched`: the search for `offers` ran to its end."""
     classes: dict[str | None, type[FramegateError]] = {
         core.Reason.NOT_PROFILED: NotProfiled,
         core.Reason.DEADLINE_INFEASIBLE: DeadlineInfeasible,
     }
     return classes.get(found.reason, NotSchedulable)(
-        _explain(found, spec),
+        f"{_explain(found, spec)} {_NONE_FOUND}" if searched and not offers else _explain(found, spec),
         evidence=found.model_dump(),
         counter_offers=[offer.model_dump(exclude_none=True) for offer in offers],
     )
+
+
+def admission(found: Evidence) -> str:
+    """Return in a sentence that a stream fits."""
+    if found.test == "none":
+        return "It fits: a best-effort stream is promised nothing."
+    worst = "" if found.worst_latency_ms is None else f", worst latency {found.worst_latency_ms:.0f} ms"
+    return f"It fits; the {found.test} test decided{worst}."
 
 
 def _explain(found: Evidence, spec: StreamSpec) -> str:
@@ -108,7 +119,9 @@ def _explain(found: Evidence, spec: StreamSpec) -> str:
         return _BEYOND_SPORADIC if found.test == SPORADIC else _BEYOND_EXACT
     if found.first_miss is None:
         return f"With this stream the device would be asked for {100 * found.utilization:.0f} % of its time."
-    return _explain_worst_case(found.first_miss) if found.test == SPORADIC else _explain_miss(found.first_miss, spec)
+    if found.test == SPORADIC:
+        return _explain_worst_case(found.first_miss, spec)
+    return _explain_miss(found.first_miss, spec)
 
 
 def _explain_miss(miss: FirstMiss, spec: StreamSpec) -> str:
@@ -116,18 +129,26 @@ def _explain_miss(miss: FirstMiss, spec: StreamSpec) -> str:
         f"With this stream, a batch of {miss.frames} of {_named(miss)} would end {miss.late_ms:.1f} ms"
         f" after its deadline, {miss.deadline_ms:.0f} ms from now."
     )
-    if list(miss.streams) == [THIS_STREAM] and 2 * (miss.finish_ms - miss.release_ms) > spec.deadline_ns / NS_PER_MS:
-        said += f" {_HALF}"
-    return said
+    late_by_half = 2 * (miss.finish_ms - miss.release_ms) > spec.deadline_ns / NS_PER_MS
+    alone = list(miss.streams) == [THIS_STREAM]
+    waited = THIS_STREAM in miss.streams and _late_by_waiting(miss)
+    return f"{said} {_HALF}" if late_by_half and (alone or waited) else said
 
 
-def _explain_worst_case(miss: FirstMiss) -> str:
+def _explain_worst_case(miss: FirstMiss, spec: StreamSpec) -> str:
     said = (
         f"With this stream, in the worst case of arrivals that the contracts allow, frames of {_named(miss)} would be"
         f" answered {miss.late_ms:.1f} ms after their deadline: all that has to be done by then, and one batch that may"
         f" be in the way, takes {miss.finish_ms:.1f} ms, and there are {miss.deadline_ms:.1f} ms for it."
     )
-    return f"{said} {_HALF}" if list(miss.streams) == [THIS_STREAM] else said
+    # The figure itself is a riddle where it is below the deadline that was asked for.
+    riddle = THIS_STREAM in miss.streams and miss.deadline_ms < spec.deadline_ns / NS_PER_MS
+    return f"{said} {_HALF}" if riddle or _late_by_waiting(miss) else said
+
+
+def _late_by_waiting(miss: FirstMiss) -> bool:
+    """Whether the job would be in time if its frames did not wait for their window; that is what is left of it."""
+    return miss.late_ms <= miss.deadline_ms - miss.release_ms
 
 
 def _named(miss: FirstMiss) -> str:

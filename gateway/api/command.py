@@ -32,8 +32,8 @@ def serve(
 ) -> None:
     """Serve camera streams over HTTP, in front of a Triton.
 
-    What is not given here is taken from FRAMEGATE_... environment variables, else from the defaults; see
-    gateway/settings.py.
+    What is not given here is taken from FRAMEGATE_... environment variables,
+    else from the defaults; see gateway/settings.py.
     """
     import os
 

@@ -158,10 +158,10 @@ class Evidence(BaseModel):
         description="Which test decided: `exact`, every frame of finite streams; `hyperperiod`, the schedule until it "
         "repeats; `sporadic`, the worst case of any phase, drift and jitter within the contracts."
     )
-    phase: int = Field(description="1: utilisation; 2: the test itself; 0: refused on its own figures.")
+    phase: int = Field(description="1: utilisation; 2: the test itself; 0: refused on its own figures, untested.")
     reason: str | None = Field(description="Why it was refused; null if it was not.")
     utilization: float = Field(description="Lower bound of the device's long-run use with this stream.")
-    horizon_ms: float = Field(description="How far ahead phase 2 looked.")
+    horizon_ms: float = Field(description="How far ahead phase 2 looked; 0 where it needed not.")
     frames_checked: int
     worst_latency_ms: float | None = Field(description="Largest predicted latency of this stream's frames.")
     first_miss: FirstMiss | None
@@ -181,6 +181,7 @@ class AdmissionAnswer(BaseModel):
     admitted: bool
     model: str
     version: str = Field(description="The version that would run.")
+    detail: str = Field(description="The answer in a sentence; for a refusal, the `detail` of the 409 or 422.")
     evidence: Evidence
     counter_offers: list[CounterOffer]
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import ValidationError
 
 from gateway.api.access import CLIENT_GONE
-from gateway.api.admission import counter_offers, evidence, predicted_worst_ms, refusal
+from gateway.api.admission import admission, counter_offers, evidence, predicted_worst_ms, refusal
 from gateway.api.problems import describe, from_pydantic
 from gateway.api.schemas import AdmissionAnswer, Evidence, StreamAdmitted, StreamList, StreamRequest, StreamState
 from gateway.api.state import ApiState, State, while_wanted
@@ -174,13 +174,17 @@ async def register_stream(
         state.metrics.tested("register", answer.verdict.test, answer.test_s)
         found = _evidence(state, answer)
         if answer.stream is None:
-            raise refusal(found, counter_offers(answer.offers), answer.spec)
+            raise _refusal(found, answer)
     except FramegateError as error:
         state.metrics.registrations.labels(error.code).inc()
         raise
     state.metrics.registrations.labels("admitted").inc()
     response.headers["Location"] = f"/v1/streams/{answer.stream.stream_id}"
     return StreamAdmitted(**describe_stream(answer.stream), admission=found)
+
+
+def _refusal(found: Evidence, answer: Registration) -> FramegateError:
+    return refusal(found, counter_offers(answer.offers), answer.spec, searched=answer.searched)
 
 
 async def _while_wanted(
@@ -206,11 +210,13 @@ async def check_admission(wanted: Wanted, state: State, request: Request) -> Adm
     if answer is None:
         return Response(status_code=CLIENT_GONE)
     state.metrics.tested("check", answer.verdict.test, answer.test_s)
+    found = _evidence(state, answer)
     return AdmissionAnswer(
         admitted=answer.verdict.admitted,
         model=answer.spec.model,
         version=answer.spec.version,
-        evidence=_evidence(state, answer),
+        detail=admission(found) if answer.verdict.admitted else _refusal(found, answer).detail,
+        evidence=found,
         counter_offers=counter_offers(answer.offers),
     )
 

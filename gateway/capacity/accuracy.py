@@ -55,7 +55,10 @@ class StreamAccuracy:
         deadline_ms: Relative; None without a frame.
         planned_worst_ms: What admission planned, with the streams there were then; None if it did not say.
         worst_ms: What came; None without a delivered frame.
-        within: Whether it stayed within the plan; None where either is not known.
+        within: Whether it stayed within the plan; None where either is not known. Streams admitted later change the
+            plan, so that one that did not has not broken its promise; the promise is the deadline.
+        met: Frames answered within their deadlines; None if the log does not say.
+        ended: Frames delivered, expired or failed; not those cancelled.
     """
 
     stream: str
@@ -66,6 +69,8 @@ class StreamAccuracy:
     planned_worst_ms: float | None
     worst_ms: float | None
     within: bool | None
+    met: int | None
+    ended: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,8 @@ def _stream(name: str, seen: StreamSeen) -> StreamAccuracy:
         planned_worst_ms=_ms(seen.planned_ns),
         worst_ms=_ms(seen.worst_ns),
         within=(seen.worst_ns or 0) <= (seen.planned_ns or 0) if known else None,
+        met=seen.met,
+        ended=seen.frames + seen.missing,
     )
 
 

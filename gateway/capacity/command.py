@@ -62,11 +62,11 @@ def plan(
     else:
         from rich.console import Console
 
-        console = Console(highlight=False, soft_wrap=True)
+        console = Console(highlight=False)
         for result in results:
-            console.print(plan_show.result_view(result), "")
+            console.print(plan_show.result_view(result), "", crop=False)
         if len(results) > 1:
-            console.print(plan_show.comparison(results))
+            console.print(plan_show.comparison(results), crop=False)
     raise typer.Exit(0 if good else 1)
 
 
@@ -143,7 +143,7 @@ def accuracy(
     else:
         from rich.console import Console
 
-        Console(highlight=False, soft_wrap=True).print(view(report))
+        Console(highlight=False).print(view(report), crop=False)
 
 
 def _fail(message: str) -> NoReturn:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gateway.core.types import NS_PER_MS
+from gateway.core.types import NS_PER_MS, Outcome
 
 _Floats = npt.NDArray[np.float64]
 _Line = dict[str, Any]
@@ -34,6 +34,8 @@ class StreamSeen:
         deadline_ns: Relative; None before its first frame.
         worst_ns: The largest latency of a delivered frame; None without one.
         frames: Delivered ones.
+        met: Delivered ones within their deadlines; None if the log does not say.
+        missing: Frames that were dropped without being cancelled.
     """
 
     category: str
@@ -42,6 +44,8 @@ class StreamSeen:
     deadline_ns: int | None = None
     worst_ns: int | None = None
     frames: int = 0
+    met: int | None = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,10 @@ class _Reader:
 
     def _dropped(self, line: _Line) -> None:
         for stream, seq in line["frames"]:
-            self._arrival.pop((stream, seq), None)
+            arrival_ns = self._arrival.pop((stream, seq), None)
+            seen = self.found.streams.get(stream)
+            if arrival_ns is not None and seen is not None and line.get("outcome") != Outcome.CANCELLED:
+                seen.missing += 1
 
     def _missing(self, line: _Line) -> None:
         self.found.dropped += _integer(line, "count")
@@ -187,12 +194,17 @@ class _Reader:
                 behind_ns=finished_ns - planned_ns if isinstance(planned_ns, int) else None,
             )
         )
-        for frame in self._running.pop(_integer(line, "job"), ()):
+        frames = self._running.pop(_integer(line, "job"), [])
+        outcomes = line.get("outcomes")
+        if not isinstance(outcomes, list) or len(outcomes) != len(frames):
+            outcomes = [None] * len(frames)
+        for frame, outcome in zip(frames, outcomes, strict=True):
             arrival_ns = self._arrival.pop(frame, None)
             seen = self.found.streams.get(frame[0])
             if arrival_ns is not None and seen is not None:
                 seen.frames += 1
                 seen.worst_ns = max(seen.worst_ns or 0, finished_ns - arrival_ns)
+                seen.met = None if outcome is None or seen.met is None else seen.met + (outcome == Outcome.MET)
 
 
 def _integer(line: _Line, name: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.api.admission import counter_offers, refusal
 from gateway.capacity.plan_file import PlanItem
 from gateway.capacity.planning import PlanAnswer, StreamAnswer, profiled, rejected_kinds
-from gateway.capacity.shares import Share, promised, shares
+from gateway.capacity.shares import Share, promised, refused_shares, shares
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, ServiceClass
 from gateway.core.verdict import Reason
@@ -18,9 +18,16 @@ from gateway.core.verdict import Reason
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+#: How the time that real-time streams do not need is called.
+NOT_PROMISED = "not promised"
 #: Characters of a full bar.
 _WIDTH = 40
 _MOST_LISTED = 12
+_NO_OFFER = (
+    "  no single change of rate, deadline or shape would be admitted"
+    " (periods and deadlines up to 16 times as long were tried)"
+)
+_NOT_ROOM = "Time that is not promised is not room for more: deadlines decide what fits, not only use."
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Result:
         items: The plan.
         answer: Of the engine.
         parts: What the admitted streams need of the device.
+        refused: What the refused ones would need of it without the others.
     """
 
     path: Path
@@ -42,12 +50,15 @@ class Result:
     items: tuple[PlanItem, ...]
     answer: PlanAnswer
     parts: tuple[Share, ...]
+    refused: tuple[Share, ...] = ()
 
     @classmethod
     def of(cls, path: Path, profile: Profile, scale: float, items: Sequence[PlanItem], answer: PlanAnswer) -> Result:
         """Return the result with its shares."""
-        parts = shares(answer.admitted, [item.name for item in items], profile)
-        return cls(path, profile, scale, tuple(items), answer, tuple(parts))
+        names = [item.name for item in items]
+        told = [*answer.rejected, *(kind.refusal for kind in answer.how_many if kind.refusal is not None)]
+        parts, refused = shares(answer.admitted, names, profile), refused_shares(told, names, profile)
+        return cls(path, profile, scale, tuple(items), answer, tuple(parts), tuple(refused))
 
     @property
     def utilization(self) -> float:
@@ -119,7 +130,8 @@ def result_view(result: Result) -> RenderableType:
     parts += [Text(line) for line in _how_many(result)]
     for answer, count in rejected_kinds(result.answer.streams):
         parts += [Text(line) for line in _refusal(result, answer, count)]
-    parts += [Text(line) for line in bars(result)]
+    parts += [Text(line, no_wrap=True, overflow="ignore") for line in bars(result)]
+    parts.append(Text(_NOT_ROOM))
     return Group(*parts)
 
 
@@ -129,6 +141,7 @@ def _table(result: Result) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for name in ("stream", "admitted", "test", "worst ms", "deadline ms", "refused"):
         table.add_column(name, justify="right" if "ms" in name else "left", overflow="fold")
+        table.columns[-1].no_wrap = name in {"stream", "test", "refused"}
     for place, item in enumerate(result.items):
         told = [answer for answer in result.answer.streams if answer.item == place]
         fit = [answer for answer in told if answer.verdict.admitted]
@@ -136,7 +149,7 @@ def _table(result: Result) -> RenderableType:
         refused = next((a.verdict for a in told if not a.verdict.admitted), None)
         table.add_row(
             item.name,
-            f"{len(fit)} of {'max' if item.count is None else item.count}",
+            f"{len(fit)} (as many as fit)" if item.count is None else f"{len(fit)} of {item.count}",
             ", ".join(dict.fromkeys(answer.verdict.test for answer in told)),
             f"{max(worst) / NS_PER_MS:.1f}" if worst else "",
             f"{item.spec.deadline_ns / NS_PER_MS:g}",
@@ -147,15 +160,28 @@ def _table(result: Result) -> RenderableType:
 
 def _how_many(result: Result) -> list[str]:
     out = []
-    for kind in result.answer.how_many:
-        what = f"{kind.fits} streams like {kind.name} fit."
-        out.append(what if kind.refusal is None else f"{what} One more: {_why(kind.refusal)}")
+    asked = sorted(enumerate(result.items), key=lambda pair: pair[1].at_ns)
+    most = [place for place, item in enumerate(result.items) if item.count is None]
+    for place, kind in zip(most, result.answer.how_many, strict=True):
+        what = f"{kind.fits} stream{'' if kind.fits == 1 else 's'} like {kind.name} fit{'s' if kind.fits == 1 else ''}"
+        if len(asked) > 1 and place == asked[-1][0]:
+            what += f", with all others{' that fit' if result.answer.rejected else ''} admitted first"
+        if kind.refusal is None:
+            out.append(f"{what}.")
+        else:
+            out += [f"{what}. {'One more' if kind.fits else 'The first'}: {_why(kind.refusal)}"]
+            out += _instead(result, kind.refusal)
     return out
 
 
 def _refusal(result: Result, answer: StreamAnswer, count: int) -> list[str]:
     of_them = f" (and {count - 1} more like it)" if count > 1 else ""
-    out = [f"{answer.name}{of_them}: {_why(answer)}"]
+    return [f"{answer.name}{of_them}: {_why(answer)}", *_instead(result, answer)]
+
+
+def _instead(result: Result, answer: StreamAnswer) -> list[str]:
+    """Return what could be asked for instead; a line each."""
+    out: list[str] = []
     if answer.verdict.reason is Reason.NOT_PROFILED:
         known = profiled(result.profile, answer.spec)
         out += [f"  profiled: {line}" for line in known[:_MOST_LISTED]] or ["  the profile is empty"]
@@ -165,20 +191,20 @@ def _refusal(result: Result, answer: StreamAnswer, count: int) -> list[str]:
         value = list(offer.value) if isinstance(offer.value, tuple) else f"{offer.value:g}"
         rate = f" ({offer.fps:.2f} fps)" if offer.fps is not None else ""
         out.append(f"  would be admitted with {offer.field} {value}{rate}")
-    return out
+    return out or [_NO_OFFER] * answer.searched
 
 
 def bars(result: Result) -> list[str]:
-    """Return a bar for each item that sends, and one for the time that is left, as shares of the device."""
+    """Return a bar for each item that sends, and one for the time that is not promised, as shares of the device."""
     rows = [(f"{part.name} x{part.streams}", part) for part in result.parts]
     wide = max((len(name) for name, _ in rows), default=0)
-    wide = max(wide, len("headroom"))
+    wide = max(wide, len(NOT_PROMISED))
     out = [f"Needed of the device, at least ({result.utilization:.0%} for the promised streams):"]
     for name, part in rows:
         mark = "" if part.category.service_class is ServiceClass.REAL_TIME else "  best effort"
         out.append(f"{name:<{wide}}  {_bar(part.share)} {part.share:6.1%}{mark}")
     left = max(0.0, 1 - result.utilization)
-    out.append(f"{'headroom':<{wide}}  {_bar(left, '░')} {left:6.1%}")
+    out.append(f"{NOT_PROMISED:<{wide}}  {_bar(left, '░')} {left:6.1%}")
     return out
 
 
@@ -194,13 +220,15 @@ def comparison(results: Sequence[Result]) -> RenderableType:
 
     kinds = list(dict.fromkeys(kind.name for result in results for kind in result.answer.how_many))
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for name in ("profile", "device", "admitted", "rejected", "utilization", *(f"{kind} fit" for kind in kinds)):
-        table.add_column(name, justify="left" if name in {"profile", "device"} else "right", overflow="fold")
+    table.add_column("profile", no_wrap=True, overflow="fold")
+    table.add_column("device", overflow="fold")
+    for name in ("admitted", "rejected", "utilization", *(f"{kind} fit" for kind in kinds)):
+        table.add_column(name, justify="right")
     table.add_column("suffices")
-    for result in results:
+    for result, called in zip(results, _called(results), strict=True):
         fits = {kind.name: str(kind.fits) for kind in result.answer.how_many}
         table.add_row(
-            str(result.path),
+            called,
             result.profile.device,
             str(len(result.answer.admitted)),
             str(len(result.answer.rejected)),
@@ -210,3 +238,11 @@ def comparison(results: Sequence[Result]) -> RenderableType:
         )
     good = [str(result.path) for result in results if result.answer.suffices]
     return Group(table, Text("Suffices: " + (", ".join(good) if good else "none of them") + "."))
+
+
+def _called(results: Sequence[Result]) -> list[str]:
+    """Return the file names of the profiles without their ending; where two are the same, paths on several lines."""
+    stems = [result.path.stem for result in results]
+    if len(set(stems)) == len(stems):
+        return stems
+    return [str(result.path).replace("/", "/\n") for result in results]

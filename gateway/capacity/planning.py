@@ -40,6 +40,7 @@ class StreamAnswer:
         verdict: The answer.
         evidence: The same in the form of the HTTP interface, other streams by their names.
         offers: What would be admitted instead.
+        searched: Whether that was searched.
     """
 
     item: int
@@ -49,6 +50,7 @@ class StreamAnswer:
     verdict: Verdict
     evidence: Evidence
     offers: tuple[CounterOffer, ...] = ()
+    searched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +182,13 @@ class _Asking:
         stream_id = f"plan-{len(self._names) + 1}"
         verdict = self._run.answer(TraceEntry(stream_id, at_ns, spec))
         offers: tuple[CounterOffer, ...] = ()
-        if not verdict.admitted and self._offers and verdict.reason is not Reason.NOT_PROFILED:
+        searched = not verdict.admitted and self._offers and verdict.reason is not Reason.NOT_PROFILED
+        if searched:
             offers = counter_offers(self._run.engine.admission_state(at_ns), spec)
         asked = Registration(spec, verdict, candidate=stream_id)
         found = evidence(asked, lambda other: self._names.get(other, ""))
         self._names[stream_id] = spec.name
-        return StreamAnswer(place, spec.name, spec, at_ns, verdict, found, offers)
+        return StreamAnswer(place, spec.name, spec, at_ns, verdict, found, offers, searched)
 
 
 def rejected_kinds(answers: Iterable[StreamAnswer]) -> list[tuple[StreamAnswer, int]]:

@@ -45,8 +45,24 @@ def shares(answers: Sequence[StreamAnswer], names: Sequence[str], profile: Profi
         names: Of its items.
         profile: Execution times.
     """
+    return _needs([a for a in answers if a.verdict.admitted], names, profile)
+
+
+def refused_shares(answers: Sequence[StreamAnswer], names: Sequence[str], profile: Profile) -> list[Share]:
+    """Return what the refused streams of each item would need without the others; 0 where that is not profiled."""
+    refused = [a for a in answers if not a.verdict.admitted]
+    found = []
+    for item in dict.fromkeys(a.item for a in refused):
+        mine = [a for a in refused if a.item == item]
+        category = mine[0].spec.category()
+        known = _needs(mine, names, profile) if profile.has(category) else []
+        found += known or [Share(item, names[item], category, len(mine), 0.0)]
+    return found
+
+
+def _needs(answers: Sequence[StreamAnswer], names: Sequence[str], profile: Profile) -> list[Share]:
     groups: dict[Category, list[StreamAnswer]] = defaultdict(list)
-    for answer in _busiest([a for a in answers if a.verdict.admitted], profile):
+    for answer in _busiest(answers, profile):
         groups[answer.spec.category()].append(answer)
     found = []
     for category, streams in groups.items():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -50,8 +50,9 @@ def explain_refusal(
     evidence: Evidence, offers: tuple[CounterOffer, ...], describe: Callable[[CounterOffer], str] = str
 ) -> list[str]:
     """Return the lines that tell a person why a stream does not fit and what would; `describe` words an offer."""
-    lines = [f"reason {evidence.reason}; utilisation with this stream {evidence.utilization:.2f}"]
-    if evidence.test:
+    lines = [f"reason {evidence.reason}"]
+    if evidence.test and evidence.phase:  # phase 0: refused on its own figures, no test ran
+        lines[0] += f"; utilisation with this stream {evidence.utilization:.2f}"
         seen = f", looked {evidence.horizon_ms:.0f} ms ahead at {evidence.frames_checked} frames"
         lines.append(f"{evidence.test} test, phase {evidence.phase}{seen if evidence.frames_checked else ''}")
     if (miss := evidence.first_miss) is not None:
@@ -159,7 +160,9 @@ class _Agent:
         """Run the camera under live figures until it ends or is interrupted; return what stopped it."""
         options = self._options
         start_ns = time.monotonic_ns()
-        until_ns = None if options.duration_s is None else start_ns + round(options.duration_s * NS_PER_S)
+        frames_s = None if options.frames is None else options.frames / options.fps
+        limits_s = [seconds for seconds in (options.duration_s, frames_s) if seconds is not None]
+        until_ns = start_ns + round(min(limits_s) * NS_PER_S) if limits_s else None
         headline = (
             f"{short_source(options.source)} -> {options.model} at {options.fps:g} fps, "
             f"deadline {options.deadline_ms:g} ms; p50, p99 in ms"
@@ -185,15 +188,16 @@ class _Agent:
     async def _come_back(self, camera: Camera, ended_by: ProblemError, until_ns: int | None) -> bool:
         """Give the camera another stream in place of the one that ended, if that makes sense; else note why not."""
         frames = self._options.frames
-        left = None if frames is None else frames - camera.stats.sent
         stream = None
         self._ended_by = ended_by
-        if ended_by.code in GONE_CODES and (left is None or left > 0):
+
+        def again() -> Awaitable[StreamHandle]:
+            return self._register(None if frames is None else max(1, camera.left(frames)))
+
+        if ended_by.code in GONE_CODES and (frames is None or camera.left(frames) > 0):
             self._say(f"the gateway has no such stream any more ({ended_by.code}); registering again")
             try:
-                stream = await register_again(
-                    self._client, camera.stream, lambda: self._register(left), until_ns=until_ns, say=self._say
-                )
+                stream = await register_again(self._client, camera.stream, again, until_ns=until_ns, say=self._say)
             except ProblemError as error:
                 self._ended_by = error
                 if isinstance(error, NotSchedulable):

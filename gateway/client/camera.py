@@ -13,7 +13,7 @@ from gateway.client.contact import Contact
 from gateway.client.pacing import NS_PER_S, Schedule
 from gateway.client.problems import GatewayUnreachable, ProblemError
 from gateway.client.reader import FrameFeed
-from gateway.client.stats import Stats
+from gateway.client.stats import IN_FLIGHT, LATE, NO_PICTURE, Stats
 from gateway.client.types import FrameResult, StreamHandle
 from gateway.client.video import VideoFrame
 
@@ -92,8 +92,9 @@ class Camera:
         return sum(self._in_flight.values())
 
     async def run(self, *, start_ns: int | None = None, until_ns: int | None = None, frames: int | None = None) -> None:
-        """Send until the feed ends, `frames` are sent, a tick would lie at or after `until_ns`, or the stream is gone.
+        """Send until the feed ends, `frames` periods or the time `until_ns` are over, or the stream is gone.
 
+        What is skipped uses up its period: made up for later, it would come when no frame is registered any more.
         Cancel it to stop the camera; call `drain` after it in either case. After `resume`, run it again: the first
         run's schedule goes on, and what lies between is skipped.
         """
@@ -101,16 +102,17 @@ class Camera:
             rate = self.stream.burst * 1e3 / self.stream.period_ms
             self._schedule = Schedule(self._now_ns() if start_ns is None else start_ns, rate)
         schedule = self._schedule
-        while self.ended_by is None and not self._feed.ended and (frames is None or self._taken < frames):
+        while self.ended_by is None and not self._feed.ended:
             tick = schedule.upcoming(self._now_ns())
+            if frames is not None and tick >= frames:
+                self.stats.skips[LATE] += schedule.pass_over(frames)
+                break
             if until_ns is not None and schedule.at_ns(tick) >= until_ns:
                 break
             if (wait_ns := schedule.at_ns(tick) - self._now_ns()) > 0:
                 await self._sleep(wait_ns / NS_PER_S)
                 continue  # look again: the wait may have taken too long
-            before = schedule.skipped
-            schedule.use(tick)
-            self.stats.skipped += schedule.skipped - before
+            self.stats.skips[LATE] += schedule.use(tick)
             self._tick(tick)
         if self.ended_by is None:
             self._send_group()  # the last one need not be full
@@ -118,6 +120,10 @@ class Camera:
     def resume(self, stream: StreamHandle) -> None:
         """Take `stream`, with the contract of the one that ended, in its place."""
         self.stream, self.ended_by = stream, None
+
+    def left(self, frames: int) -> int:
+        """Return how many of `frames` periods are still to come."""
+        return frames if self._schedule is None else max(0, frames - self._schedule.upcoming(self._now_ns()))
 
     async def drain(self, timeout_s: float = 10.0) -> None:
         """Wait for the frames in flight; those without an answer in time are lost."""
@@ -132,22 +138,18 @@ class Camera:
         # taken also when it cannot be sent: the picture of a skipped tick is gone, as a camera's would be
         frame = self._feed.take()
         if frame is None:
-            self.stats.skipped += 0 if self._feed.ended else 1
+            self.stats.skips[NO_PICTURE] += 0 if self._feed.ended else 1
             return
         self._group.append((tick, frame))
         if len(self._group) >= self.stream.burst:
             self._send_group()
-
-    @property
-    def _taken(self) -> int:
-        return self.stats.sent + len(self._group)
 
     def _send_group(self) -> None:
         group, self._group = self._group, []
         if not group:
             return
         if len(self._in_flight) >= self._max_in_flight:
-            self.stats.skipped += len(group)
+            self.stats.skips[IN_FLIGHT] += len(group)
             return
         self.stats.sent += len(group)
         task = asyncio.create_task(self._send(group, self._now_ns()))

@@ -120,6 +120,7 @@ class FramegateClient:
             admitted=bool(answer["admitted"]),
             evidence=Evidence.from_json(answer["evidence"]),
             counter_offers=tuple(CounterOffer.from_json(offer) for offer in answer["counter_offers"]),
+            detail=str(answer.get("detail") or ""),
         )
 
     async def streams(self) -> list[StreamInfo]:

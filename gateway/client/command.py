@@ -36,13 +36,14 @@ def stream(  # noqa: PLR0917 - each is an option of the command
     fps: Annotated[float, typer.Option(min=0.001, max=10_000, help="Frames per second.")],
     deadline_ms: Annotated[float, typer.Option(min=0.1, help="Time from a frame's arrival to its result.")],
     shape: Annotated[str, typer.Option(help="Resize to HxW; the source's own size if not given.")] = "",
-    frames: Annotated[int, typer.Option(min=0, help="Send this many frames, then stop; 0: no limit.")] = 0,
+    frames: Annotated[int, typer.Option(min=0, help="Stop after so many frame periods; 0: no limit.")] = 0,
     duration_s: Annotated[float, typer.Option(min=0, help="Send for this long, then stop; 0: no limit.")] = 0.0,
     burst: Annotated[
         int, typer.Option(min=1, max=1024, help="Send groups of this many frames, as chunked video comes.")
     ] = 1,
     jitter_ms: Annotated[
-        float, typer.Option(min=0, help="How much later than its period a frame may come: have it allowed for.")
+        float,
+        typer.Option(min=0, help="Declare that frames may come this much late, to admission; it makes none late."),
     ] = 0.0,
     loop: Annotated[bool, typer.Option("--loop", help="Start a file again at its end.")] = False,
     url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
@@ -51,12 +52,16 @@ def stream(  # noqa: PLR0917 - each is an option of the command
 ) -> None:
     """Send a video as a camera: register, send at the true rate, show what became of the frames.
 
-    Each frame ends as met, missed (late), expired, cancelled or failed; or it was refused (the gateway did not accept
-    it), lost (no answer came) or skipped (not sent: no picture, too late, or too many in flight).
+    Each frame ends as met, missed (late), expired, cancelled or failed; or it
+    was refused (the gateway did not accept it), lost (no answer came) or
+    skipped (not sent: no picture, too late, or too many in flight). A frame
+    that is skipped uses up its period.
 
-    While the gateway is away frames are lost; after its restart the stream is registered again. Ctrl-C ends it in
-    order. Exit code 1: frames were lost, or a problem stopped it; 3: the stream was refused: why, and what would have
-    been admitted, is printed.
+    While the gateway is away frames are lost; after its restart the stream is
+    registered again. Ctrl-C ends it in order.
+
+    Exit code 1: frames were lost, or a problem stopped it; 3: the stream was
+    refused: why, and what would have been admitted, is printed.
     """
     from rich.console import Console
 

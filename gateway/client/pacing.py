@@ -44,13 +44,21 @@ class Schedule:
                 tick += 1
         return tick
 
-    def use(self, tick: int) -> None:
-        """Mark `tick` as used: it and every earlier one are past.
+    def pass_over(self, tick: int) -> int:
+        """Skip what is left before `tick`; return how many that are."""
+        passed = max(0, tick - self._next)
+        self.skipped += passed
+        self._next += passed
+        return passed
+
+    def use(self, tick: int) -> int:
+        """Mark `tick` as used: it and every earlier one are past; return how many were passed over.
 
         Raises:
             ValueError: It was used before.
         """
         if tick < self._next:
             raise ValueError(f"tick {tick} is past; the next one is {self._next}")
-        self.skipped += tick - self._next
+        passed = self.pass_over(tick)
         self._next = tick + 1
+        return passed

@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.client.camera import Camera
-from gateway.client.stats import OUTCOMES
+from gateway.client.stats import IN_FLIGHT, LATE, NO_PICTURE, OUTCOMES
 
 #: Between two plain lines of figures when the output is no terminal.
 PLAIN_EVERY_S = 5.0
 #: Between two looks at the camera.
 _LOOK_S = 0.25
+_SKIPS = {NO_PICTURE: "no picture", LATE: "too late", IN_FLIGHT: "too many in flight"}
 #: ``other``: expired, cancelled, failed. Latencies in ms.
 _HEADINGS = ("sent", "met", "missed", "other", "refused", "lost", "skipped", "flying", "p50", "p99", "batch")
 
@@ -110,7 +111,7 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
     meanings = {
         "refused_frames": "the gateway did not accept them",
         "lost": "no answer came",
-        "skipped": "not sent: no picture, too late, or too many in flight",
+        "skipped": ", ".join(f"{count} {_SKIPS[why]}" for why, count in summary["skipped_by_reason"].items() if count),
     }
     lines += [f"  {name} {summary[name]} ({meaning})" for name, meaning in meanings.items() if summary[name]]
     if summary["p50_latency_ms"] is not None:

@@ -13,6 +13,8 @@ from gateway.client.types import FrameResult
 OUTCOMES = ("met", "missed", "expired", "cancelled", "failed")
 #: Latencies kept for percentiles: a day at 1 fps, three hours at 8 fps.
 LATENCIES_KEPT = 86_400
+#: Why nothing was sent at a tick: the feed had no frame, the camera was late, too many posts were in flight.
+NO_PICTURE, LATE, IN_FLIGHT = SKIPS = ("no_picture", "late", "in_flight")
 
 
 class Stats:
@@ -23,7 +25,7 @@ class Stats:
         outcomes: Answered frames by outcome.
         refused: Frames that the gateway did not accept.
         lost: Frames without an answer.
-        skipped: Ticks at which nothing was sent: the camera was late, had no frame, or too many were in flight.
+        skips: Ticks at which nothing was sent, by reason: one of `SKIPS`.
         latencies: Of the last answered frames that have one, in ms on the gateway's clock.
     """
 
@@ -32,7 +34,7 @@ class Stats:
         self.outcomes: Counter[str] = Counter()
         self.refused = 0
         self.lost = 0
-        self.skipped = 0
+        self.skips: Counter[str] = Counter()
         self.latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
         self._batched = 0
         self._jobs = 0.0
@@ -41,6 +43,11 @@ class Stats:
     def answered(self) -> int:
         """Frames that have an outcome."""
         return self.outcomes.total()
+
+    @property
+    def skipped(self) -> int:
+        """Ticks at which nothing was sent."""
+        return self.skips.total()
 
     def add(self, result: FrameResult) -> None:
         """Count one answered frame."""
@@ -71,7 +78,7 @@ class Stats:
             total.outcomes += part.outcomes
             total.refused += part.refused
             total.lost += part.lost
-            total.skipped += part.skipped
+            total.skips += part.skips
             total.latencies.extend(part.latencies)
             total._batched += part._batched
             total._jobs += part._jobs
@@ -85,6 +92,7 @@ class Stats:
             "refused_frames": self.refused,
             "lost": self.lost,
             "skipped": self.skipped,
+            "skipped_by_reason": {reason: self.skips[reason] for reason in SKIPS},
             "p50_latency_ms": _rounded(self.latency_ms(50)),
             "p99_latency_ms": _rounded(self.latency_ms(99)),
             "mean_batch": _rounded(self.mean_batch),

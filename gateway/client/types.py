@@ -135,11 +135,12 @@ class CounterOffer:
 
 @dataclass(frozen=True)
 class Admission:
-    """Answer of ``/v1/admission/check``: a value, also when the stream would be refused."""
+    """Answer of ``/v1/admission/check``: a value, also when the stream would be refused; `detail` is for people."""
 
     admitted: bool
     evidence: Evidence
     counter_offers: tuple[CounterOffer, ...] = ()
+    detail: str = ""
 
 
 @dataclass(frozen=True)

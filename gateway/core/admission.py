@@ -102,6 +102,7 @@ def with_candidate(state: AdmissionState, candidate: StreamSpec, stream_id: str)
         burst=candidate.burst,
         jitter_ns=candidate.jitter_ns,
         group_left=candidate.burst,
+        earliest_ns=state.now_ns + candidate.start_in_ns,
     )
     return replace(state, windows=(*windows, opened), streams=(*state.streams, phase))
 

@@ -2,7 +2,7 @@
 
 Two kinds of bound, both of which a policer (GCRA on groups) enforces. In any interval of length L a stream sends at
 most ``burst * ceil((L + jitter) / period)`` frames. In the interval of length L that begins now it can send its k-th
-next group no earlier than ``next_ns + k * period``.
+next group no earlier than ``earliest_ns + k * period``, and no earlier than ``now - jitter + k * period``.
 """
 
 from __future__ import annotations
@@ -56,18 +56,16 @@ class Curve:
         self.waiting = [len(batch) for batch in window.waiting]
         rows = [
             (
-                s.next_ns - now_ns,
+                -s.jitter_ns if s.earliest_ns is None else max(s.earliest_ns - now_ns, -s.jitter_ns),
                 s.period_ns,
                 s.burst,
                 s.jitter_ns,
-                s.group_left,
-                s.overdue,
                 _UNBOUNDED if s.remaining is None else min(s.remaining, _UNBOUNDED),
             )
             for s in streams
         ]
-        columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T[:, :, None]
-        self._next, self._period, self._burst, self._jitter, self._left, self._overdue, self._rest = columns
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T[:, :, None]
+        self._earliest, self._period, self._burst, self._jitter, self._rest = columns
         self._mean = sum(s.burst * window.window_ns / s.period_ns for s in streams if s.remaining is None)
         self.n1 = int(self.within(ints([window.window_ns]))[0])
 
@@ -79,9 +77,8 @@ class Curve:
 
     def from_now(self, length: _Ints) -> _Ints:
         """Return the most frames that come in the interval of each length that begins now."""
-        groups = np.maximum(-((self._next - length) // self._period), 0)
-        each = np.where(groups > 0, self._left + (groups - 1) * self._burst, 0) + self._overdue
-        frames: _Ints = np.minimum(each, self._rest).sum(axis=0)
+        groups = np.maximum(-((self._earliest - length) // self._period), 0)
+        frames: _Ints = np.minimum(groups * self._burst, self._rest).sum(axis=0)
         return frames
 
     def rate(self) -> float:

@@ -36,6 +36,7 @@ class Stream:
         frames: Those in flight, by ``seq``.
         anchor_ns: The earliest arrival of the group that is awaited or arriving, on the grid as observed.
         arrived: Frames of that group that have come.
+        earliest_ns: No phase lets its next frame come earlier (GCRA, for groups of one frame).
         quiet: Whether the engine has taken note that it takes no further frame.
     """
 
@@ -46,6 +47,7 @@ class Stream:
         "arrived",
         "batcher",
         "closed",
+        "earliest_ns",
         "frames",
         "id",
         "outcomes",
@@ -68,6 +70,7 @@ class Stream:
         self.frames: dict[int, Frame] = {}
         self.anchor_ns = anchor_ns
         self.arrived = 0
+        self.earliest_ns = anchor_ns
         self.quiet = False
 
     @property
@@ -115,6 +118,7 @@ class Stream:
             jitter_ns=spec.jitter_ns,
             group_left=left,
             overdue=overdue,
+            earliest_ns=self.earliest_ns if spec.burst == 1 or not self.accepted else None,
         )
 
     def accept(self, job_id: int, now_ns: int) -> Frame:
@@ -130,6 +134,7 @@ class Stream:
     def _observe(self, now_ns: int) -> None:
         """Let the grid follow a frame of `now_ns`: its group's anchor lies in [now - jitter, now]."""
         spec = self.spec
+        self.earliest_ns = max(min(self.earliest_ns, now_ns), now_ns - spec.jitter_ns) + spec.period_ns
         late_ns = now_ns - self.anchor_ns - spec.jitter_ns
         if late_ns >= spec.period_ns:
             self.arrived = 0

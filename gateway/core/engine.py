@@ -19,8 +19,9 @@ Rules:
 
 What is promised: a set admitted by an exact test misses nothing if its streams keep their contracts and no execution
 takes longer than profiled, whatever is sent early, missing or best effort, and whoever joins or leaves; a stream that
-breaks its contract harms only itself. Plain EDF is not sustainable, so without the guard (`EngineConfig.guard`) such a
-set *can* miss (``tests/core/test_anomalies.py`` has examples). What the sporadic test admits needs no plan.
+breaks its contract harms only itself there, while under the sporadic test nothing holds it back. Plain EDF is not
+sustainable, so without the guard (`EngineConfig.guard`) such a set *can* miss (``tests/core/test_anomalies.py`` has
+examples). What the sporadic test admits needs no plan.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ class StreamPhase:
         remaining: Frames to come, overdue ones among them, at least 1; None when unbounded.
         group_left: Frames of the first group that have not come, 1 to `burst`.
         overdue: 0 to `burst`.
+        earliest_ns: No phase lets its next group come earlier: what GCRA says, which forgets a group that is missing.
+            For groups of several frames it is known only before the first; None: only the contract bounds them.
     """
 
     stream_id: str
@@ -57,6 +59,7 @@ class StreamPhase:
     jitter_ns: int = 0
     group_left: int = 1
     overdue: int = 0
+    earliest_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

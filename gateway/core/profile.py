@@ -93,7 +93,7 @@ class Profile:
         return table[n]
 
     def max_batch(self, category: Category) -> int:
-        """Return the largest batch of `category`; KeyError when it is not profiled."""
+        """Return the largest batch of `category` that pays; KeyError when it is not profiled."""
         return len(self.table(category)) - 1
 
     def split_ns(self, category: Category, n: int) -> int:
@@ -154,13 +154,19 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:
+    """Return E by batch size, from the measured sizes: monotone, up to the largest batch that pays.
+
+    Which batches pay is seen without the overhead, so that it does not depend on a setting.
+    """
     table = [0]
     worst = 0
-    sizes = sorted(measured)
-    for batch in sizes:
+    for batch in sorted(measured):
         worst = max(worst, measured[batch])
-        table += [worst + overhead_ns] * (batch - len(table) + 1)
-    return tuple(table)
+        table += [worst] * (batch - len(table) + 1)
+    smaller = sorted(measured)[:-1]
+    while smaller and split(tuple(table[: smaller[-1] + 1]), len(table) - 1) < table[-1]:
+        del table[smaller.pop() + 1 :]
+    return (0, *(time_ns + overhead_ns for time_ns in table[1:]))
 
 
 def _items(data: Mapping[str, Any], name: str, *, required: bool = True) -> Iterable[Any]:

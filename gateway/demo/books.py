@@ -34,6 +34,14 @@ def outcomes_of(samples: Samples, model: str) -> Counter[str]:
     return counts
 
 
+def jobs_of(samples: Samples, model: str) -> tuple[int, int]:
+    """Return how many jobs of `model` ran, and how many of them took longer than their profiled time."""
+    label = frozenset({("model", model)})
+    names = ("framegate_job_execute_seconds_count", "framegate_jobs_overrun_total")
+    jobs, over = (int(samples.get((name, label), 0)) for name in names)
+    return jobs, over
+
+
 def imbalances(stats: Stats, before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
     """Return what does not add up, one line each.
 

@@ -18,8 +18,9 @@ def demo(
 ) -> None:
     """Real video through a real model on a real Triton: cameras admitted, one refused, every frame accounted for.
 
-    Exit code 0 only if the books balance, at least 99 % of the frames met their deadline, the face was found, the
-    outputs agree with an independent run, and one camera was refused with the reason.
+    Exit code 0 only if the books balance, at least 99 % of the frames met
+    their deadline, the face was found, the outputs agree with an independent
+    run, and one camera was refused with the reason.
     """
     from rich.console import Console
 
@@ -76,6 +77,8 @@ def closing_lines(document: dict[str, Any], output: str) -> list[str]:
         f"  the books {'balance' if document['books'] == 'balanced' else 'DO NOT BALANCE'}",
         f"  latency p50 {document['p50_latency_ms']} ms, p99 {document['p99_latency_ms']} ms",
         f"  {document['mean_batch']} frames per job: jobs by number of frames {jobs}",
+        f"  {document['jobs_over_profile_share']:.1%} of {document['jobs']} jobs took longer than their profiled time",
+        *(f"  {line}" for line in document["advice"]),
         f"  a face in {document['faces_found']:.1%} of the carphone frames",
         f"  outputs of {found['frames']} frames, {found['batched']} of them from larger batches, are within",
         f"  {found['max_abs_error']:.1e} of those of an independent run",

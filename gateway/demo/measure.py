@@ -101,9 +101,10 @@ def _measure_once(settings: Settings, progress: Progress) -> _Measured:
 
 
 def planned_ms(profile: Profile, shape: Shape) -> list[float]:
-    """Return the execution times of 1, 2, ... frames (`BATCHES`) that plans are made with."""
+    """Return the execution times of 1, 2, ... frames (`BATCHES`) that plans are made with, up to the largest job."""
     category = Category(MODEL, VERSION, (*shape, 3))
-    return [profile.execution_ns(category, batch) / NS_PER_MS for batch in BATCHES]
+    largest = profile.max_batch(category)
+    return [profile.execution_ns(category, batch) / NS_PER_MS for batch in BATCHES if batch <= largest]
 
 
 def _check(report: Report) -> None:

@@ -12,15 +12,13 @@ import numpy.typing as npt
 
 from gateway.client.boxes import Faces
 from gateway.client.video import VideoSource, resize
-from gateway.demo.cameras import DemoCamera
+from gateway.demo.cameras import SURE, DemoCamera
 from gateway.demo.show import Show
 
 Pixels = npt.NDArray[np.uint8]
 
 #: Height of each panel of the annotated picture.
 PANEL_HEIGHT = 432
-#: Least score of a face that is drawn: below it the detector takes a leaf or a wheel for one.
-SURE = 0.5
 _BOX = (60, 220, 60)
 _POINT = (255, 210, 60)
 _OUTCOME_COLOURS = {"met": "#2a6fb0", "missed": "#c62828"}

@@ -46,7 +46,7 @@ _VERSION = "1"
 _SAMPLES = 100
 
 Shape = tuple[int, int]
-#: Execution times by (height, width): of 1, 2, ... frames (`BATCHES`), in ms.
+#: Execution times by (height, width): of 1, 2, ... frames (`BATCHES`), in ms; larger batches may not be used.
 Times = Mapping[Shape, Sequence[float]]
 
 
@@ -180,7 +180,7 @@ def _with(plans: Sequence[CameraPlan], times: Times) -> Engine | None:
     entries = [
         ProfileEntry(MODEL, _VERSION, (*shape, 3), "UINT8", batch, _SAMPLES, ms, ms, ms)
         for shape, row in times.items()
-        for batch, ms in zip(BATCHES, row, strict=True)
+        for batch, ms in zip(BATCHES, row, strict=False)
     ]
     engine = Engine(Profile(entries=tuple(entries)))
     for plan in plans:

@@ -101,7 +101,7 @@ def prepare(output: Path, progress: Progress) -> Setup:
         times, plans = measure(repository, profile, output / "triton.log", progress)
     shown = ", ".join(f"{height}x{width} {times[height, width][0]:.0f} ms" for height, width in sorted(times))
     progress.say(
-        f"one frame takes at most {shown}; four cameras will take {utilization(plans, times):.0%} of the device"
+        f"planned with {shown} for one frame; four cameras will take {utilization(plans, times):.0%} of the device"
     )
     with progress.phase("decoding the clips"):
         frames = decode_clips(plans, clips)

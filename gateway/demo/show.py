@@ -13,7 +13,7 @@ from gateway.client.pacing import NS_PER_S
 from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
 from gateway.client.stats import OUTCOMES, Stats
 from gateway.client.types import Admission, StreamHandle
-from gateway.demo.books import imbalances, outcomes_of, parse_metrics
+from gateway.demo.books import Samples, imbalances, jobs_of, outcomes_of, parse_metrics
 from gateway.demo.cameras import KEPT_PER_CAMERA, ClipFrames, DemoCamera
 from gateway.demo.child import GatewayProcess
 from gateway.demo.plan import MODEL, CameraPlan
@@ -48,12 +48,15 @@ class Show:
         refusal: The one that was not; None until then.
         imbalances: What does not add up, one line each; empty once all is well.
         seconds: From the first frame to the last answer.
+        jobs, jobs_over: Jobs that ran, and those that took longer than their profiled time.
     """
 
     cameras: list[DemoCamera] = field(default_factory=list)
     refusal: Refusal | None = None
     imbalances: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    jobs: int = 0
+    jobs_over: int = 0
 
     @property
     def stats(self) -> Stats:
@@ -108,7 +111,7 @@ async def run_show(
         DemoError: One of `plans` is refused.
         ProblemError, GatewayUnreachable: Something is wrong with the gateway.
     """
-    before = outcomes_of(parse_metrics(await client.metrics()), MODEL)
+    before = parse_metrics(await client.metrics())
     start_ns = time.monotonic_ns() + round(LEAD_S * NS_PER_S)
     for plan in plans:
         show.cameras.append(await _admit(client, plan, start_ns, seconds))
@@ -136,7 +139,10 @@ async def run_show(
         for camera in show.cameras:
             with contextlib.suppress(ProblemError, GatewayUnreachable):  # the first error is the one to tell
                 await client.close(camera.stream)
-    show.imbalances = await _settle(client, show.stats, before)
+    after = await _settled(client)
+    show.imbalances = imbalances(show.stats, outcomes_of(before, MODEL), outcomes_of(after, MODEL))
+    ran, ran_before = jobs_of(after, MODEL), jobs_of(before, MODEL)
+    show.jobs, show.jobs_over = ran[0] - ran_before[0], ran[1] - ran_before[1]
 
 
 async def refuse_one(client: FramegateClient, fitting_alone: Sequence[tuple[CameraPlan, Admission]]) -> Refusal | None:
@@ -180,12 +186,12 @@ async def _check(client: FramegateClient, plan: CameraPlan) -> Admission:
     return await client.check(MODEL, plan.frame_shape, fps=plan.fps, deadline_ms=plan.deadline_ms, name=plan.name)
 
 
-async def _settle(client: FramegateClient, stats: Stats, before: Mapping[str, int]) -> list[str]:
-    """Return what does not add up once the gateway's counters stand still."""
+async def _settled(client: FramegateClient) -> Samples:
+    """Return the gateway's counters once they stand still."""
     deadline = time.monotonic() + _BOOKS_S
     while True:
-        after = outcomes_of(parse_metrics(await client.metrics()), MODEL)
-        ended = sum(after[outcome] for outcome in OUTCOMES)
-        if after["accepted"] == ended or time.monotonic() > deadline:
-            return imbalances(stats, before, after)
+        samples = parse_metrics(await client.metrics())
+        counts = outcomes_of(samples, MODEL)
+        if counts["accepted"] == sum(counts[name] for name in OUTCOMES) or time.monotonic() > deadline:
+            return samples
         await asyncio.sleep(0.1)

@@ -15,6 +15,9 @@ MIN_FACES = 0.9
 MAX_ERROR = 1e-3
 #: So many frames, or half of them when a slow machine's cameras send few.
 MIN_COMPARED = 50
+#: A profiled time is about a 99th percentile: when more jobs than this take longer, the profile is not of this machine
+#: as it is now.
+MOST_OVER = 0.01
 
 
 def summarise(show: Show, comparison: dict[str, Any], utilization: float, phases: dict[str, float]) -> dict[str, Any]:
@@ -29,6 +32,10 @@ def summarise(show: Show, comparison: dict[str, Any], utilization: float, phases
         "p50_latency_ms": figures["p50_latency_ms"],
         "p99_latency_ms": figures["p99_latency_ms"],
         "mean_batch": figures["mean_batch"],
+        "jobs": show.jobs,
+        "jobs_over_profile": show.jobs_over,
+        "jobs_over_profile_share": round(show.jobs_over / max(1, show.jobs), 4),
+        "advice": advice(show.jobs, show.jobs_over),
         "faces_found": round(faces_found(show.cameras, "carphone"), 4),
         "max_abs_error": comparison["max_abs_error"],
         "compared": comparison,
@@ -44,6 +51,16 @@ def summarise(show: Show, comparison: dict[str, Any], utilization: float, phases
         "books": show.imbalances or "balanced",
     }
     return {**document, "failures": failures(document)}
+
+
+def advice(jobs: int, over: int) -> list[str]:
+    """Return what to do about jobs that took longer than their profiled time, at most 78 columns a line."""
+    if over <= MOST_OVER * jobs:
+        return []
+    return [
+        f"more than {MOST_OVER:.0%}: the machine is slower now than when it was profiled, and what",
+        "admission promised rests on the profile: profile again, on a quiet machine",
+    ]
 
 
 def failures(document: dict[str, Any]) -> list[str]:
@@ -91,7 +108,6 @@ def _describe_offer(offer: CounterOffer) -> dict[str, Any]:
 def _describe_camera(show: Show, number: int) -> dict[str, Any]:
     camera = show.cameras[number]
     plan = camera.plan
-    with_face = sum(1 for record in camera.records if record.faces)
     return {
         "name": plan.name,
         "clip": plan.clip,
@@ -99,6 +115,6 @@ def _describe_camera(show: Show, number: int) -> dict[str, Any]:
         "fps": plan.fps,
         "deadline_ms": plan.deadline_ms,
         **camera.camera.stats.as_dict(),
-        "frames_with_face": with_face,
+        "frames_with_face": camera.frames_with_face,
         "best_face": round(camera.best_score, 3),
     }

@@ -12,10 +12,12 @@ from rich.text import Text
 
 from gateway.client.agent import explain_refusal
 from gateway.client.screen import wrapped
+from gateway.demo.cameras import SURE
 from gateway.demo.show import Show
 
-#: Times in ms. ``other``: expired, cancelled, failed, refused or lost.
+#: Times in ms. ``other``: expired, cancelled, failed, refused or lost. ``faces``: frames with a sure face.
 _HEADINGS = ("camera", "size", "due", "fps", "sent", "met", "missed", "other", "p50", "p99", "batch", "faces")
+_TITLE = f"cameras; due, p50 and p99 in ms; faces: frames with a face, score {SURE:g} or more"
 #: Between two lines when the output is no terminal.
 PLAIN_EVERY_S = 5.0
 
@@ -23,7 +25,7 @@ PLAIN_EVERY_S = 5.0
 def render(show: Show) -> RenderableType:
     """Return the table as of now."""
     # no lines: all of it fits 80 columns
-    table = Table(title="cameras; due, p50 and p99 in ms", box=None, padding=(0, 1, 0, 0))
+    table = Table(title=_TITLE, box=None, padding=(0, 1, 0, 0))
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "camera" else "right")
     for camera in show.cameras:
@@ -41,7 +43,7 @@ def render(show: Show) -> RenderableType:
             _ms(stats.latency_ms(50)),
             _ms(stats.latency_ms(99)),
             "-" if stats.mean_batch is None else f"{stats.mean_batch:.2f}",
-            "-" if camera.last_faces is None else str(camera.last_faces),
+            str(camera.frames_with_face),
         )
     return Group(table, *refusal_lines(show))
 

@@ -299,4 +299,5 @@ class Gateway:
     async def _with_offers(self, answered: Registration) -> Registration:
         if not answered.rejected:
             return answered
-        return replace(answered, offers=await self._parts.registrar.search_offers(answered.spec))
+        offers = await self._parts.registrar.search_offers(answered.spec)
+        return answered if offers is None else replace(answered, offers=offers, searched=True)

@@ -156,11 +156,11 @@ class Registrar:
         finally:
             self._checking -= 1
 
-    async def search_offers(self, spec: StreamSpec) -> tuple[CounterOffer, ...]:
-        """Return what would be admitted instead of `spec`; nothing if the search takes long, or another one runs."""
+    async def search_offers(self, spec: StreamSpec) -> tuple[CounterOffer, ...] | None:
+        """Return what would be admitted instead of `spec`; None if the search takes long, or another one runs."""
         if self._offers.busy:
-            return ()
-        return await self._offers.offers(self._record, spec) or ()
+            return None
+        return await self._offers.offers(self._record, spec)
 
     def widen(self) -> None:
         """Windows could grow: see to it that they do, if a plan with the larger ones holds."""

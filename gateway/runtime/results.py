@@ -129,6 +129,7 @@ class Registration:
         test_s: Seconds from the call to the verdict: its turn, and the test.
         stream: The new stream; None when refused, and for a check.
         offers: For a refusal: changes that the test admitted at its instant. May be empty for want of time.
+        searched: Whether the search for `offers` ran to its end, so that none means that none was found.
     """
 
     spec: StreamSpec
@@ -137,6 +138,7 @@ class Registration:
     test_s: float = 0.0
     stream: StreamRecord | None = None
     offers: tuple[CounterOffer, ...] = ()
+    searched: bool = False
 
     @property
     def rejected(self) -> bool:

@@ -141,6 +141,53 @@ def test_admission_counts_on_bursts_and_jitter(served):
     assert not answer(jitter_ms=2_000)["admitted"]
 
 
+def test_a_check_says_in_a_sentence_what_a_registration_would(served):
+    def asked(**fields):
+        body = {"model": "echo", "shape": SMALL, "period_ms": 100, **fields}
+        return served.http.post("/v1/admission/check", json=body).json()
+
+    fits = asked(deadline_ms=200)
+    worst_ms = fits["evidence"]["worst_latency_ms"]
+    assert fits["detail"] == f"It fits; the sporadic test decided, worst latency {worst_ms:.0f} ms."
+    for wanted in ({"deadline_ms": 11}, {"deadline_ms": 5}):
+        refused = served.register(period_ms=100, **wanted).json()
+        assert asked(**wanted)["detail"] == refused["detail"]
+        assert refused["counter_offers"]
+        assert "No single change" not in refused["detail"]
+
+
+@pytest.mark.parametrize("searched", [True, False])
+def test_that_nothing_else_would_fit_is_said_only_after_a_search(searched):
+    verdict = core.Verdict(admitted=False, test="sporadic", phase=1, reason=core.Reason.UTILIZATION, utilization=1.5)
+    answer = Registration(StreamSpec("echo", "1", (8, 8, 3), 10**8, 10**8), verdict)
+    found = evidence(answer, str)
+    assert ("No single change" in refusal(found, [], answer.spec, searched=searched).detail) is searched
+    offers = counter_offers([core.CounterOffer("period_ns", 10**9)])
+    assert "No single change" not in refusal(found, offers, answer.spec, searched=searched).detail
+
+
+@pytest.mark.parametrize(
+    ("streams", "due_ms", "finish_ms", "half"),
+    [
+        (("door", "mine"), 40, 60, True),
+        (("door", "mine"), 40, 400, True),
+        (("door", "mine"), 150, 190, True),
+        (("door", "mine"), 150, 191, False),
+        (("door",), 40, 60, True),
+        (("door",), 40, 400, False),
+    ],
+)
+def test_the_half_is_explained_beside_other_streams_where_it_is_the_reason(streams, due_ms, finish_ms, half):
+    release_ns, due_ns, finish_ns = ((due_ms - 40) * 10**6, due_ms * 10**6, finish_ms * 10**6)
+    category = Category("echo", "1", (8, 8, 3))
+    miss = core.FirstMiss(category, streams, 2, release_ns, due_ns, finish_ns)
+    verdict = core.Verdict(admitted=False, test="sporadic", phase=2, reason=core.Reason.DEADLINE_MISS, first_miss=miss)
+    answer = Registration(StreamSpec("echo", "1", (8, 8, 3), 10**8, 80_000_000), verdict, candidate="mine")
+    told = refusal(evidence(answer, str), [], answer.spec).detail
+    assert f"there are {due_ms}.0 ms for it." in told
+    assert ("half its deadline" in told) is half
+
+
 def test_the_worst_latency_is_predicted_and_observed(served):
     with served.stream(frames=10) as stream:
         url = f"/v1/streams/{stream['stream_id']}"

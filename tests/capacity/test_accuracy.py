@@ -85,6 +85,21 @@ def test_figures_by_hand():
     assert (b.frames, b.worst_ms, b.within) == (1, 30, False)
 
 
+def test_frames_that_kept_the_promise():
+    late = job(1, [("a", 1), ("b", 0)], arrived=100, finished=160)
+    late[-1]["outcomes"] = ["missed", "met"]
+    silent = job(2, [("c", 0)], arrived=200, finished=220)
+    del silent[-1]["outcomes"]
+    lost = [{"t_ns": 0, "action": "accept_frames", "frames": [["a", 2, 9, 50 * MS], ["b", 1, 9, 50 * MS]]}]
+    lost += [
+        {"t_ns": 1, "action": "drop_frames", "frames": [["a", 2]], "outcome": "expired", "reason": "late", "moved": []},
+        {"t_ns": 1, "action": "drop_frames", "frames": [["b", 1]], "outcome": "cancelled", "reason": "", "moved": []},
+    ]
+    first = job(0, [("a", 0)], arrived=0, finished=30)
+    report = report_of(admitted("a"), admitted("b"), admitted("c"), *first, *late, *silent, *lost)
+    assert [(s.met, s.ended) for s in report.streams] == [(1, 3), (1, 1), (None, 1)]
+
+
 def test_streams_without_a_plan_or_without_a_frame():
     report = report_of(
         admitted("a", worst=None), admitted("idle"), *job(0, [("a", 0)], arrived=0, finished=30, expected=10)
@@ -178,6 +193,31 @@ class TestCommand:
         assert "1 lines are no actions" in output
         assert "lacks 7 actions" in output
         assert "the last line is incomplete" in output
+
+    def test_streams_are_told_in_order_of_admission(self, log, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "80")
+        id_ = "0123456789abcdef"
+        lines = [admitted("front-door-of-hall", worst=90), admitted(id_, worst=20)]
+        lines += job(0, [(id_, 0), ("front-door-of-hall", 0)], arrived=0, finished=30)
+        log.write_bytes(b"".join(as_bytes(lines)))
+        told = [line.split() for line in self.run(log).output.splitlines()]
+        assert ["1", "front-door-of-hall", "m", "8x8x3", "90.0", "30.0", "50.0", "1/1"] in told
+        assert ["2", "01234567", "m", "8x8x3", "20.0", "30.0", "50.0", "1/1"] in told
+
+    @pytest.mark.parametrize(("over", "says"), [(1, "the profile holds"), (2, "profile again")])
+    def test_verdict(self, log, over, says):
+        lines = [line for n in range(100) for line in job(n, [], arrived=n, finished=n + 20, actual=10 + (n < over))]
+        log.write_bytes(b"".join(as_bytes(lines)))
+        output = " ".join(self.run(log).output.split())
+        assert f"Verdict: {over}.0% of 100 jobs took longer than their profiled time" in output
+        assert says in output
+
+    def test_categories_that_would_be_called_the_same_are_told_apart(self, log):
+        lines = job(0, [], arrived=0, finished=30) + job(1, [], arrived=0, finished=30, category="m/2[8, 8, 3]UINT8")
+        log.write_bytes(b"".join(as_bytes(lines)))
+        output = self.run(log).output
+        assert "m/1[8, 8, 3]UINT8" in output
+        assert "m/2[8, 8, 3]UINT8" in output
 
     def test_plot(self, log, tmp_path):
         assert self.run(log, "--plot", tmp_path / "cdf.png").exit_code == 0

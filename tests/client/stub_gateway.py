@@ -111,7 +111,8 @@ class StubGateway:
         self.bodies.append(json.loads(await request.body()))
         evidence = {**EVIDENCE, "reason": "utilization" if self.refuse else None}
         offers = OFFERS[:1] if self.refuse else []
-        return JSONResponse({"admitted": not self.refuse, "evidence": evidence, "counter_offers": offers})
+        answer = {"admitted": not self.refuse, "evidence": evidence, "counter_offers": offers}
+        return JSONResponse({**answer, "detail": "it does not fit" if self.refuse else "it fits"})
 
     async def list(self, _request: Request) -> Response:
         return JSONResponse({"streams": list(self.streams.values()), "utilization": 0.5})

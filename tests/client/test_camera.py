@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import httpx
 import numpy as np
@@ -89,6 +90,7 @@ def test_frames_go_out_on_the_absolute_schedule():
         "refused_frames": 0,
         "lost": 0,
         "skipped": 0,
+        "skipped_by_reason": {"no_picture": 0, "late": 0, "in_flight": 0},
         "p50_latency_ms": 12.5,
         "p99_latency_ms": 12.5,
         "mean_batch": 2.0,
@@ -119,14 +121,25 @@ def test_a_group_that_cannot_be_sent_is_skipped_or_refused_whole():
     camera, _ = film(
         Silent(), FakeClock(), MemoryFeed(FRAMES), contract=contract, max_in_flight=1, until_ns=1_900 * MS, drain_s=0.05
     )
-    assert (camera.stats.sent, camera.stats.lost, camera.stats.skipped) == (3, 3, 6)
+    assert (camera.stats.sent, camera.stats.lost, camera.stats.skips) == (3, 3, Counter({"in_flight": 6}))
 
 
 def test_a_stall_skips_ticks_and_sends_no_burst():
     clock = FakeClock(late_ms=[0, 710])
-    camera, seen = film(StubGateway(), clock, MemoryFeed(FRAMES), frames=4)
+    camera, seen = film(StubGateway(), clock, MemoryFeed(FRAMES), frames=11)
     assert [sent.tick for sent in seen] == [0, 1, 9, 10]
-    assert camera.stats.skipped == 7
+    assert camera.stats.skips == Counter({"late": 7})
+
+
+def test_what_is_skipped_is_not_made_up_for_after_the_last_period():
+    camera, seen = film(StubGateway(), FakeClock(late_ms=[0, 710]), MemoryFeed(FRAMES), frames=4)
+    assert [sent.tick for sent in seen] == [0, 1]
+    assert camera.stats.skips == Counter({"late": 2})
+    assert camera.left(4) == 0
+    feed = ListFeed([FRAMES[0], None, *FRAMES[1:]])
+    camera, seen = film(StubGateway(), FakeClock(), feed, frames=3)
+    assert [sent.tick for sent in seen] == [0, 2]
+    assert camera.stats.skips == Counter({"no_picture": 1})
 
 
 def test_it_stops_before_the_end_of_its_time():
@@ -138,7 +151,7 @@ def test_it_stops_before_the_end_of_its_time():
 def test_it_ends_with_its_source_and_skips_ticks_without_a_frame():
     camera, seen = film(StubGateway(), FakeClock(), ListFeed([FRAMES[0], None, FRAMES[1]]))
     assert [(sent.tick, sent.frame.index) for sent in seen] == [(0, 0), (2, 1)]
-    assert camera.stats.skipped == 1
+    assert camera.stats.skips == Counter({"no_picture": 1})
 
 
 def test_a_gateway_that_does_not_answer_bounds_the_posts_in_flight():
@@ -148,7 +161,7 @@ def test_a_gateway_that_does_not_answer_bounds_the_posts_in_flight():
 
     camera, seen = film(Silent(), FakeClock(), MemoryFeed(FRAMES), max_in_flight=3, until_ns=2_000 * MS, drain_s=0.05)
     assert seen == []
-    assert (camera.stats.sent, camera.stats.lost, camera.stats.skipped) == (3, 3, 7)
+    assert (camera.stats.sent, camera.stats.lost, camera.stats.skips) == (3, 3, Counter({"in_flight": 7}))
     assert camera.in_flight == 0
 
 

@@ -18,7 +18,7 @@ from gateway.client.stats import Stats
 from gateway.client.types import FrameResult
 from gateway.client.video import VideoFrame
 from gateway.demo import reference
-from gateway.demo.books import imbalances, outcomes_of, parse_metrics
+from gateway.demo.books import imbalances, jobs_of, outcomes_of, parse_metrics
 from gateway.demo.cameras import ClipFrames, KeptFrame
 from gateway.demo.pictures import annotate
 from gateway.demo.progress import tail
@@ -30,6 +30,8 @@ framegate_frames_total{model="centerface",outcome="met"} 7.0
 framegate_frames_total{outcome="expired",model="centerface"} 1.0
 framegate_frames_total{model="other",outcome="met"} 5.0
 framegate_frames_accepted_total{model="centerface"} 8.0
+framegate_job_execute_seconds_count{model="centerface"} 8.0
+framegate_jobs_overrun_total{model="centerface"} 3.0
 framegate_odd{text="a \\"quoted\\" one, with=sign"} 1e-3
 """
 
@@ -40,6 +42,8 @@ def test_metrics_are_read_by_name_and_labels():
     counts = outcomes_of(samples, "centerface")
     assert (counts["met"], counts["expired"], counts["missed"], counts["accepted"]) == (7, 1, 0, 8)
     assert outcomes_of(samples, "nothing")["accepted"] == 0
+    assert jobs_of(samples, "centerface") == (8, 3)
+    assert jobs_of(samples, "nothing") == (0, 0)
 
 
 def stats_of(met, expired=0):

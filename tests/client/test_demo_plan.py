@@ -10,6 +10,7 @@ import pytest
 from gateway.core.engine import Engine
 from gateway.core.events import Admitted, RegisterStream
 from gateway.core.profile import Profile, ProfileEntry
+from gateway.demo.measure import planned_ms
 from gateway.demo.plan import (
     BATCHES,
     BIKES_SHAPES,
@@ -111,6 +112,18 @@ def test_each_fifth_camera_is_a_sensible_one(us):
         assert fifth.fps * times[fifth.shape][0] / 1e3 < 1
         assert fifth.deadline_ms <= 2e3 / fifth.fps + 0.1
         assert fifth.name not in {plan.name for plan in plans}
+
+
+def test_a_batch_that_does_not_pay_is_not_planned_with():
+    shape = (*CARPHONE_SHAPE, 3)
+
+    def profile(pair_ms):
+        rows = zip(BATCHES, (10.0, pair_ms), strict=True)
+        return Profile(entries=tuple(ProfileEntry(MODEL, "1", shape, "UINT8", n, 100, ms, ms, ms) for n, ms in rows))
+
+    assert planned_ms(profile(15.0), CARPHONE_SHAPE) == [10.0, 15.0]
+    assert planned_ms(profile(25.0), CARPHONE_SHAPE) == [10.0]
+    assert carried(cameras(), {plan.shape: (10.0,) for plan in cameras()})
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -14,7 +14,7 @@ from gateway.demo.command import closing_lines
 from gateway.demo.plan import cameras
 from gateway.demo.progress import Progress
 from gateway.demo.show import Refusal, Show
-from gateway.demo.summary import describe_refusal
+from gateway.demo.summary import advice, describe_refusal
 from gateway.demo.table import render
 
 EVIDENCE = {"test": "exact", "phase": 2, "reason": "deadline_miss", "utilization": 0.97}
@@ -49,7 +49,9 @@ def show():
         stats.sent = 1234
         for _ in range(1234):
             stats.add(FrameResult(0, "met", latency_ms=123.4, batch=2))
-        filled.cameras.append(SimpleNamespace(plan=plan, camera=SimpleNamespace(stats=stats), fps=10.0, last_faces=1))
+        filled.cameras.append(
+            SimpleNamespace(plan=plan, camera=SimpleNamespace(stats=stats), fps=10.0, frames_with_face=1)
+        )
     return filled
 
 
@@ -90,6 +92,11 @@ def test_the_summary_of_a_refusal_is_plain_data():
     assert document["counter_offers"][0] == {"field": "shape", "value": [144, 176, 3]}
 
 
+def test_a_job_in_a_hundred_may_take_longer_than_profiled():
+    assert advice(100, 1) == advice(0, 0) == []
+    assert advice(100, 2)
+
+
 def test_progress_is_wrapped_at_80_columns_and_what_belongs_together_is_indented():
     console = Console(width=80, file=io.StringIO(), soft_wrap=True)
     Progress(console).say("bunny-2 refused: " + "a job would end after its deadline " * 6)
@@ -115,10 +122,15 @@ def test_the_closing_words_fit_80_columns(tmp_path):
         "mean_batch": 1.234,
         "jobs_by_batch": {"1": 100000, "2": 10000, "3": 1000},
         "faces_found": 1.0,
+        "jobs": 100000,
+        "jobs_over_profile_share": 0.27,
+        "advice": advice(100, 27),
         "max_abs_error": 1e-5,
         "compared": {"frames": 400, "batched": 200, "max_abs_error": 1.5e-5},
     }
     lines = closing_lines(document, "demo_output")
     assert max(map(len, lines)) <= 80
     assert "the books balance" in "\n".join(lines)
+    assert "  27.0% of 100000 jobs took longer than their profiled time" in lines
+    assert "profile again, on a quiet machine" in "\n".join(lines)
     assert "demo_output/annotated.png" in "\n".join(lines)

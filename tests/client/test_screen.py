@@ -16,7 +16,8 @@ from gateway.client.types import FrameResult
 
 def camera():
     stats = Stats()
-    stats.sent, stats.refused, stats.lost, stats.skipped = 123_456, 1234, 5678, 9012
+    stats.sent, stats.refused, stats.lost = 123_456, 1234, 5678
+    stats.skips.update(no_picture=3000, in_flight=6012)
     for _ in range(1000):
         stats.add(FrameResult(0, "met", latency_ms=1234.5, batch=2))
     return SimpleNamespace(stats=stats, contact=Contact(wall_s=lambda: 0.0), in_flight=12)
@@ -48,6 +49,7 @@ def test_the_plain_line_and_the_summary_fit_80_columns():
     lines = summary_lines(summary)
     assert max(map(len, lines)) <= 80
     assert "  lost 5678 (no answer came)" in lines
+    assert "  skipped 9012 (3000 no picture, 6012 too many in flight)" in lines
     nothing = {"stream_id": "0", "name": "", "stopped_by": "end", **Stats().as_dict()}
     assert len(summary_lines(nothing)) == 2
 

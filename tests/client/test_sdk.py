@@ -86,6 +86,7 @@ def test_checking_is_a_value_either_way():
     assert not refused.admitted
     assert refused.evidence.reason == "utilization"
     assert refused.counter_offers[0].value == 250.0
+    assert (fits.detail, refused.detail) == ("it fits", "it does not fit")
 
 
 def test_each_frame_gets_its_own_arrays():

@@ -70,7 +70,7 @@ class TestPhase2:
         assert verdict.first_miss.streams == ("b",)
 
     def test_all_streams_of_a_missed_batch_are_named_once(self):
-        profile = make_profile(m=[1, 1, 1, 12])
+        profile = make_profile(m=[4, 4, 4, 6])
         gate = Drive(profile)
         gate.register(0, a=make_spec(5, 20), b=make_spec(50, 20))
         (verdict,) = gate.register(0, c=make_spec(50, 20))

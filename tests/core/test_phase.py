@@ -125,3 +125,29 @@ def test_the_record_counts_what_was_committed_and_started():
     assert gate.engine.admission_state(50 * MS).started == 1
     gate.finish(51, job)
     assert gate.engine.admission_state(51 * MS).generation == 2
+
+
+class TestEarliest:
+    """Under the sporadic test any phase is legal, so a group that seems to be missing may just have another phase."""
+
+    def earliest(self, gate, t):
+        (found,) = gate.engine.admission_state(round(t * MS)).streams
+        return None if found.earliest_ns is None else found.earliest_ns / MS
+
+    def test_a_late_first_frame_does_not_count_as_that_of_a_later_group(self):
+        gate = drive(start_in=0, jitter_ns=50 * MS)
+        assert self.earliest(gate, 0) == 0
+        gate.frames(120, "a")
+        assert phase(gate, 130)[0] == 200, "the grid takes it for the group of 100"
+        assert self.earliest(gate, 130) == 170, "a camera of phase 70 sends its next one from 170 on"
+
+    def test_it_follows_what_comes_early(self):
+        gate = drive(start_in=50)
+        gate.frames(20, "a")
+        assert self.earliest(gate, 30) == 120
+
+    def test_groups_are_bounded_by_the_contract_alone_once_they_come(self):
+        gate = drive(burst=2)
+        assert self.earliest(gate, 0) == 50
+        gate.frames(50, "a")
+        assert self.earliest(gate, 60) is None

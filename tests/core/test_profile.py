@@ -13,6 +13,10 @@ def measured(batch, p99=10.0, count=1000, top=None, **overrides):
     return ProfileEntry(batch=batch, count=count, p50_ms=p99 / 2, p99_ms=p99, max_ms=top or p99, **fields)
 
 
+def of_sizes(times):
+    return Profile(tuple(measured(batch, ms) for batch, ms in times.items()))
+
+
 def row(**overrides):
     fields = {"model": "m", "version": "1", "shape": [8, 8, 3], "dtype": "UINT8", "batch": 1, "count": 200}
     return fields | {"p50_ms": 1.0, "p99_ms": 2.0, "max_ms": 3.0, "stable": True} | overrides
@@ -110,3 +114,27 @@ def test_a_bad_entry_is_named(entry, says):
 def test_another_layout_is_refused(data):
     with pytest.raises(ProfileError):
         Profile.from_dict(data)
+
+
+def test_a_batch_that_takes_longer_than_its_frames_in_smaller_ones_is_not_used():
+    # Three frames would be planned as the batch of four, 140; as 2 + 1 they take 82.
+    profile = of_sizes({1: 41.2, 2: 30.8, 4: 139.6})
+    category = make_category()
+    assert profile.max_batch(category) == 2
+    assert profile.split_ns(category, 3) == 2 * 41.2 * MS
+
+
+def test_a_batch_that_costs_just_as_much_as_smaller_ones_stays():
+    assert of_sizes({1: 10, 2: 20, 4: 40}).max_batch(make_category()) == 4
+
+
+def test_batches_that_do_not_pay_are_left_out_from_the_largest_down():
+    profile = of_sizes({1: 10, 2: 15, 4: 40, 8: 90})
+    assert profile.max_batch(make_category()) == 2, "8 is dearer than 4 + 4, and 4 than 2 + 2"
+    assert of_sizes({1: 10, 2: 30, 4: 35}).max_batch(make_category()) == 4, "what pays at the top stays"
+
+
+def test_the_dispatch_overhead_does_not_change_which_batches_pay():
+    # Whoever has the profile without it must come to the same largest batch.
+    profile = of_sizes({1: 10, 2: 21})
+    assert profile.plus_overhead(5 * MS).max_batch(make_category()) == profile.max_batch(make_category()) == 1

@@ -40,10 +40,17 @@ class TestArrivals:
         assert found.from_now(ints([7 * MS, 7 * MS + 1, 17 * MS, 17 * MS + 1])).tolist() == [0, 2, 2, 4]
 
     def test_what_should_have_come_may_come_now(self):
-        state = make_state(make_profile(m=[1]), make_spec(10, 40, burst=3))
-        phase = replace(state.streams[0], group_left=1, overdue=2, next_ns=5 * MS)
+        state = make_state(make_profile(m=[1]), make_spec(10, 40))
+        phase = replace(state.streams[0], jitter_ns=3 * MS, earliest_ns=-50 * MS)
         (found,) = curves_of(replace(state, streams=(phase,)))
-        assert found.from_now(ints([0, 5 * MS, 6 * MS, 16 * MS])).tolist() == [2, 2, 3, 6]
+        # Once, and the next group no earlier than 10 after the earliest instant at which this one was legal: -3.
+        assert found.from_now(ints([0, 1, 7 * MS, 8 * MS])).tolist() == [1, 1, 1, 2]
+
+    def test_without_a_known_phase_only_the_contract_bounds_a_stream(self):
+        state = make_state(make_profile(m=[1]), make_spec(10, 40, burst=3))
+        phase = replace(state.streams[0], earliest_ns=None)
+        (found,) = curves_of(replace(state, streams=(phase,)))
+        assert found.from_now(ints([0, 5 * MS, 10 * MS, 16 * MS])).tolist() == [0, 3, 3, 6]
 
 
 class TestSteady:

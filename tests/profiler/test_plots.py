@@ -41,3 +41,17 @@ def test_axes_say_what_and_in_which_unit() -> None:
     assert list(rates.get_lines()[0].get_ydata()) == [500.0] * 3
     assert [text.get_text() for text in times.get_legend().get_texts()] == ["8x8x3, p50", "8x8x3, p99"]
     assert "a device, Triton 2.51.0 (perf_analyzer)" in figure.get_suptitle()
+
+
+def test_markers_keep_clear_of_the_frame_and_of_the_legend() -> None:
+    entries = [entry("m", batch, shape, p50=batch * 2.0) for batch in (1, 2, 4) for shape in ((8, 8, 3), (9, 9, 3))]
+    figure = _figure(Profile(), "m/1", entries)
+    figure.canvas.draw()
+    for axes in figure.axes:
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        data = axes.dataLim
+        assert left < data.x0 / 1.05
+        assert right > data.x1 * 1.05
+        assert bottom == 0
+        assert top == pytest.approx(1.1 * data.y1)
+        assert not axes.get_window_extent().overlaps(axes.get_legend().get_window_extent())

@@ -15,12 +15,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from gateway.core.profile import Profile, ProfileEntry
+from gateway.core.profile import ModelEntry, Profile, ProfileEntry
 from gateway.core.types import Category
 from gateway.errors import FramegateError, TritonUnavailable
 from gateway.runtime.profile_file import read_profile
 from gateway.triton.types import TensorInfo
+from profiler import command as command_module
 from profiler.command import parse_shape
+from profiler.interference_command import interference
 from profiler.plan import Plan, Report, fill, noise_frame
 from profiler.quick import measure
 from profiler.show import table
@@ -78,7 +80,7 @@ def test_points_that_fail_are_named_and_the_others_kept() -> None:
     assert "at most 4 frames" in reasons["echo", (8, 8, 3), 8]
     assert "takes frames of shape" in reasons["echo", (8, 8, 4), 1]
     assert "truncated file" in reasons["broken", (), 0]
-    assert "nobody" in reasons["nobody", (), 0]
+    assert reasons["nobody", (), 0] == "Triton's repository has no such model; it has broken, echo."
 
 
 def test_a_batch_that_cannot_be_carried_is_a_failed_point() -> None:
@@ -242,6 +244,83 @@ def test_the_table_fits_80_columns_uncut() -> None:
     assert len(text.splitlines()) == 2 + len(entries), "a row was broken"
 
 
+def shown(*entries: tuple[int, float, float], count: int = 200, stable: bool = True, models: Any = ()) -> str:
+    """Return the table of one model's (batch, p50, p99) as it is printed."""
+    console = Console(width=80, file=io.StringIO())
+    made = tuple(ProfileEntry("m", "1", (8, 8, 3), "UINT8", n, count, a, b, b, stable) for n, a, b in entries)
+    console.print(table(Report(Profile(entries=made, models=models), ())))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def marks(text: str) -> list[str]:
+    rows = [line.split() for line in text.splitlines() if line.startswith("m/1")]
+    return [row[8] if len(row) > 8 else "" for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([(1, 2.0, 2.5), (2, 4.0, 5.0)], ["", ""]),
+        ([(1, 2.0, 6.0), (2, 3.9, 12.0)], ["", "~"]),
+        ([(1, 3.0, 7.0), (2, 4.0, 5.0), (4, 5.0, 6.0)], ["~", "", ""]),
+        ([(1, 2.0, 5.2), (2, 4.0, 5.0)], ["", ""]),
+        ([(1, 10.0, 10.0), (2, 15.0, 15.0), (4, 31.0, 31.0)], ["", "", "^"]),
+        ([(1, 10.0, 10.0), (2, 15.0, 15.0), (4, 30.0, 30.0)], ["", "", ""]),
+        ([(1, 10.0, 10.0), (2, 15.0, 46.0)], ["", "~^"]),
+    ],
+    ids=["fine", "long tail", "falls", "hardly falls", "does not pay", "just pays", "both"],
+)
+def test_points_that_cost_cameras_are_marked(entries: list[tuple[int, float, float]], expected: list[str]) -> None:
+    text = shown(*entries)
+    assert marks(text) == expected
+    assert ("measure again on a quiet machine" in text) == ("~" in "".join(expected))
+    assert ("does not pay" in text) == ("^" in "".join(expected))
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_did_not_settle_or_is_thin_is_marked() -> None:
+    assert marks(shown((1, 2.0, 2.5), stable=False)) == ["~"]
+    thin = shown((1, 2.0, 2.5), (2, 4.0, 13.0), count=50, stable=False)
+    assert marks(thin) == ["<", "<~^"]
+    assert "< under 100 samples" in thin
+
+
+def test_swap_times_have_only_columns_that_were_measured() -> None:
+    alone = shown((1, 2.0, 2.5), models=(ModelEntry("m", "1", 900.0, 80.0, 1 << 20),))
+    assert "beside a load" not in alone
+    assert "ms, and MiB of memory" in alone
+    both = shown(
+        (1, 2.0, 2.5),
+        models=(ModelEntry("m", "1", 900.0, 80.0, 1 << 20, 1.5, 2.5), ModelEntry("x", "1", 9.0, 8.0, 1 << 20)),
+    )
+    assert "x 1.50" in both
+    assert "p99 beside a load" in both
+    assert "not measured" in both
+    assert "in multiples of alone" in both
+    assert max(map(len, both.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("flags", "file"), [((), "profile.json"), (("--quick",), "quick.json")])
+def test_without_out_a_full_profile_is_not_called_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], file: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("--model", "echo", "--shape", "8x8", "--batch", "1", "--samples", "2", "--arena-mb", "1")
+    with stand_in_thread() as triton:
+        engine = () if flags else ("--engine", "native")
+        result = CliRunner().invoke(app, ["profile", *arguments, *flags, *engine, "--triton", triton.url])
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in (tmp_path / "profiles").iterdir()] == [file]
+
+
+def test_paragraphs_of_the_help_are_not_broken() -> None:
+    """Only the first is reflowed: a line end within another is one on the screen."""
+    for command in (command_module.profile, interference):
+        _, *rest = (command.__doc__ or "").strip().split("\n\n")
+        assert rest
+        assert [paragraph for paragraph in rest if "\n" in paragraph.strip()] == []
+
+
 def test_the_command_writes_a_file_and_shows_a_table(tmp_path: Path) -> None:
     out = tmp_path / "profiles" / "box.json"
     with stand_in_thread() as triton:
@@ -263,7 +342,10 @@ def test_the_command_says_what_failed_with_its_status(tmp_path: Path) -> None:
     assert report["file"] == str(out)
     assert [entry["model"] for entry in report["profile"]["entries"]] == ["echo"]
     assert report["failed"][0]["model"] == "nobody"
-    assert "nobody" in result.stderr
+    assert "not measured: nobody: Triton's repository has no such model; it has echo. framegate zoo list" in (
+        result.stderr
+    )
+    assert "failed to poll" not in result.stderr, "Triton's own words"
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_a_refusal_carries_evidence_and_offers_that_hold() -> None:
         refused = await gateway.register(make_spec(4, 9))
         assert refused.rejected
         assert refused.stream is None
+        assert refused.searched
         assert refused.verdict.reason in {Reason.UTILIZATION, Reason.DEADLINE_MISS}
         assert len(gateway.streams()) == 1
         checked = await gateway.check(make_spec(4, 9))

@@ -218,7 +218,7 @@ def test_without_the_process_a_registration_is_decided_here(caplog: pytest.LogCa
         assert isinstance(await rig.register("b", period_ms=10.5, deadline_ms=21), Rejected)
         verdict = await rig.registrar.check(make_spec(version="1"), lambda: None)
         assert verdict.admitted
-        assert await rig.registrar.search_offers(make_spec(10.5, 21, version="1")) == ()
+        assert await rig.registrar.search_offers(make_spec(10.5, 21, version="1")) is None
         assert rig.streams == ["a"]
 
     run(test)
