@@ -27,7 +27,7 @@ _NOTES = {
     "<": f"under {MIN_SAMPLES} samples: planned with 1.1 times the largest",
     "~": "not settled, or p99 over 3 times p50, or p99 falls with the batch: other work\n"
     "  disturbed it, and its time costs cameras: measure again on a quiet machine",
-    "^": "longer than the same frames in smaller batches: does not pay, plans pass it by",
+    "^": "over 1.5 times as long as the same frames in smaller batches: not used by plans",
 }
 
 

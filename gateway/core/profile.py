@@ -25,6 +25,10 @@ def _key(category: Category) -> _Key:
     return (category.model, category.version, category.shape, category.dtype)
 
 
+#: See `_table`.
+_WASTE = 1.5
+
+
 @dataclass(frozen=True)
 class Profile:
     """Planned execution times by category and batch size.
@@ -156,7 +160,9 @@ def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _table(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:
     """Return E by batch size, from the measured sizes: monotone, up to the largest batch that pays.
 
-    Which batches pay is seen without the overhead, so that it does not depend on a setting.
+    A batch does not pay if it takes over `_WASTE` times as long as its frames in smaller ones: less is within what a
+    measurement is off by, and fewer jobs have their own advantages. Which batches pay is seen without the overhead, so
+    that it does not depend on a setting.
     """
     table = [0]
     worst = 0
@@ -164,7 +170,7 @@ def _table(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:
         worst = max(worst, measured[batch])
         table += [worst] * (batch - len(table) + 1)
     smaller = sorted(measured)[:-1]
-    while smaller and split(tuple(table[: smaller[-1] + 1]), len(table) - 1) < table[-1]:
+    while smaller and split(tuple(table[: smaller[-1] + 1]), len(table) - 1) * _WASTE < table[-1]:
         del table[smaller.pop() + 1 :]
     return (0, *(time_ns + overhead_ns for time_ns in table[1:]))
 

@@ -122,7 +122,7 @@ def test_a_batch_that_does_not_pay_is_not_planned_with():
         return Profile(entries=tuple(ProfileEntry(MODEL, "1", shape, "UINT8", n, 100, ms, ms, ms) for n, ms in rows))
 
     assert planned_ms(profile(15.0), CARPHONE_SHAPE) == [10.0, 15.0]
-    assert planned_ms(profile(25.0), CARPHONE_SHAPE) == [10.0]
+    assert planned_ms(profile(31.0), CARPHONE_SHAPE) == [10.0]
     assert carried(cameras(), {plan.shape: (10.0,) for plan in cameras()})
 
 
