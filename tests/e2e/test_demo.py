@@ -57,7 +57,7 @@ def test_every_frame_has_one_outcome_and_nearly_all_met_their_deadline(demo):
 
 
 def pairs_pay(output):
-    """Whether the carphones may share a batch: on a noisy machine two frames at once can be profiled too slow for it."""
+    """Whether the carphones may share a batch: where a pair was profiled as much too slow, plans pass it by."""
     profile = Profile.from_dict(json.loads((output / "profile.json").read_text()))
     return profile.max_batch(Category("centerface", "1", (144, 176, 3))) > 1
 
