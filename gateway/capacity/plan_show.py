@@ -11,6 +11,7 @@ from gateway.api.admission import counter_offers, refusal
 from gateway.capacity.plan_file import PlanItem
 from gateway.capacity.planning import PlanAnswer, StreamAnswer, profiled, rejected_kinds
 from gateway.capacity.shares import Share, promised, refused_shares, shares
+from gateway.core.offers import WIDEST
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, ServiceClass
 from gateway.core.verdict import Reason
@@ -25,7 +26,7 @@ _WIDTH = 40
 _MOST_LISTED = 12
 _NO_OFFER = (
     "  no single change of rate, deadline or shape would be admitted"
-    " (periods and deadlines up to 16 times as long were tried)"
+    f" (periods and deadlines up to {WIDEST} times as long were tried)"
 )
 _NOT_ROOM = "Time that is not promised is not room for more: deadlines decide what fits, not only use."
 

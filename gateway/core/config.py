@@ -35,7 +35,7 @@ class EngineConfig:
     Attributes:
         early_dispatch: Send waiting frames before their joint while the device is idle and nothing is ready.
         job_deadline: The earliest of the frames' own deadlines, or the paper's joint + window.
-        max_horizon_frames: The most frames that the exact test follows; 0.2 us of admission time each, 3 us at worst.
+        max_horizon_frames: The most frames that the exact test follows; usually 0.2 us of admission time each.
         admission_test: Which Phase 2 decides.
         guard: Keep the plan of the exact test and dispatch by it; without, plain EDF (the paper), under which an
             admitted set can miss.

@@ -12,7 +12,8 @@ from gateway.core.verdict import CounterOffer
 
 #: What is tried outwards, as multiples of the period or deadline that was asked for. With finite streams a wider value
 #: can fail where a narrower one fits: it moves joints and ends.
-_OUTWARDS = (1.25, 1.5, 2, 3, 4, 6, 8, 12, 16)
+WIDEST = 16
+_OUTWARDS = (1.25, 1.5, 2, 3, 4, 6, 8, 12, WIDEST)
 #: At most this many smaller shapes are tried.
 _MOST_SHAPES = 8
 
@@ -22,8 +23,8 @@ def search(
 ) -> tuple[CounterOffer, ...]:
     """Return changes of one field with which `candidate` fits; none when it fits as it is.
 
-    The smallest period and the smallest deadline not below what was asked for (up to 16 times it, in steps of at most
-    1 %), and the largest smaller profiled shape. EDF without preemption is not monotone, so "smallest" is what the
+    The smallest period and the smallest deadline not below what was asked for (up to `WIDEST` times it, in steps of at
+    most 1 %), and the largest smaller profiled shape. EDF without preemption is not monotone, so "smallest" is what the
     search finds; each offer itself has passed the test. Cost: at most some 40 tests.
     """
     if fits(candidate):

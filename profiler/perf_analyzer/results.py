@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 _NS_PER_MS = 1e6
-_NS_PER_S = 1e9
 _US_PER_MS = 1e3
 #: A request cannot have taken longer than this: a unit was mistaken.
 _MAX_MS = 3_600_000.0
@@ -67,13 +66,6 @@ class Outcome:
     def latencies_ms(self) -> tuple[float, ...]:
         """Of each request, in the order in which they began."""
         return tuple((end - start) / _NS_PER_MS for start, end in zip(self.started_ns, self.ended_ns, strict=True))
-
-    def requests_per_s(self, skip: int = 0) -> float:
-        """Return the rate of all requests but the first `skip`, from the first's start to the last's end."""
-        starts, ends = self.started_ns[skip:], self.ended_ns[skip:]
-        if not starts:
-            raise ValueError(f"there are only {len(self.started_ns)} requests, not more than {skip}")
-        return len(starts) / (max(ends) - starts[0]) * _NS_PER_S
 
 
 def read_export(path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
