@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 
-.PHONY: help setup setup-demo demo test test-zoo check fmt lint types arch bench clean
+.PHONY: help setup setup-demo demo test test-zoo soak check fmt lint types arch bench clean
 
 help:  ## Print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ test: $(VENV)/.dev  ## All tests that need no GPU (real embedded Triton, real mo
 
 test-zoo: $(VENV)/.dev  ## Build and compare all eight models (14 GB of memory, minutes)
 	$(BIN)/python -m pytest -m "zoo or zoo_all" $(PYTEST_ARGS)
+
+soak: $(VENV)/.dev  ## The tests of docs/field-reports.md at full length (tens of minutes)
+	$(BIN)/python -m pytest tests/field --soak $(PYTEST_ARGS)
 
 check: lint types arch test  ## What CI runs: lint, types, architecture, tests
 

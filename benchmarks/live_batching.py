@@ -81,7 +81,8 @@ class Camera:
 @asynccontextmanager
 async def serving(settings: Settings, profile: Profile, *, early: bool) -> AsyncIterator[Gateway]:
     """A gateway that is ready."""
-    scheduling = settings.scheduling.model_copy(update={"early_dispatch": early})
+    # The cameras' timer is off by some milliseconds, and this is about batches.
+    scheduling = settings.scheduling.model_copy(update={"early_dispatch": early, "policing": False})
     gateway = Gateway(settings.model_copy(update={"scheduling": scheduling}), profile)
     await gateway.start()
     try:

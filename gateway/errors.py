@@ -116,6 +116,14 @@ class HeadTooLarge(FramegateError):
     title = "The headers are too large"
 
 
+class UpgradeRequired(FramegateError):
+    """A WebSocket's address was asked for with a plain call."""
+
+    code = "upgrade_required"
+    status = 426
+    title = "A WebSocket handshake is needed here"
+
+
 class UnsupportedMediaType(FramegateError):
     """The body is not of a type that this call reads."""
 
@@ -261,6 +269,41 @@ class FrameCancelled(FramegateError):
     title = "The frame was cancelled before it was dispatched"
 
 
+class FrameSurplus(FramegateError):
+    """Frames came earlier than their stream's period, burst and jitter allow. Member: `stream_id`."""
+
+    code = "frame_surplus"
+    status = 429
+    title = "More frames than the stream was admitted for"
+
+
+class BestEffortFull(FramegateError):
+    """So many best-effort frames wait already that another would only grow old."""
+
+    code = "best_effort_full"
+    status = 503
+    title = "Too many best-effort frames wait"
+
+
+# ---------------------------------------------------------------- the Open Inference Protocol
+
+
+class BadInference(FramegateError):
+    """A `/v2` call is malformed, or its tensors are not the model's."""
+
+    code = "invalid_inference"
+    status = 400
+    title = "The inference request is not valid"
+
+
+class NotSupported(FramegateError):
+    """The protocol or one of Triton's extensions has it, the gateway does not; the detail says why."""
+
+    code = "not_supported"
+    status = 400
+    title = "The gateway does not do this"
+
+
 # ---------------------------------------------------------------- the gateway and its Triton
 
 
@@ -318,6 +361,14 @@ class ZooError(FramegateError):
     code = "zoo"
     status = 500
     title = "A model could not be built"
+
+
+class AddressUnavailable(FramegateError):
+    """The gateway cannot listen where it should; the detail names the option to change."""
+
+    code = "address_unavailable"
+    status = 500
+    title = "The gateway cannot listen at its address"
 
 
 class EmbeddedTritonError(FramegateError):

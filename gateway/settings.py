@@ -55,6 +55,14 @@ class ServerSettings(Group):
     keep_alive_s: int = Field(
         75, ge=1, le=3600, description="Idle time after which a connection is closed: longer than slow cameras pause."
     )
+    heartbeat_s: float = Field(
+        15.0,
+        ge=0.1,
+        le=3600,
+        allow_inf_nan=False,
+        description="An event stream that is silent for so long carries a comment; a WebSocket is asked by a ping, and "
+        "closed if nothing comes for as long again.",
+    )
     shutdown_grace_s: int = Field(
         5, ge=1, le=600, description="How long requests in flight may go on after SIGTERM before they are cut off."
     )
@@ -141,6 +149,60 @@ class SchedulingSettings(Group):
     utilization_test: Literal["envelope", "deeprt"] = Field(
         "envelope", description="Phase 1: lower convex envelope of E(n), or the paper's formula."
     )
+    adaptation: bool = Field(
+        True, description="After an overrun, run the category at the next smaller profiled shape until it is paid back."
+    )
+    cold_after_ms: float = Field(
+        500.0,
+        ge=0,
+        le=86_400_000,
+        allow_inf_nan=False,
+        description="An overrun on a device that was idle for so long is shown, not paid back.",
+    )
+    policing: bool = Field(
+        True, description="Refuse frames beyond their stream's contract, or serve them as best effort; see `on_excess`."
+    )
+    default_jitter_ms: float = Field(
+        10.0,
+        ge=0,
+        le=60_000,
+        allow_inf_nan=False,
+        description="Jitter of a stream that declares none, at most a quarter of its period: cameras and networks are "
+        "never exact. Admission counts it and policing allows it.",
+    )
+
+
+class BestEffortSettings(Group):
+    """Frames without a promise: streams of that class, what is demoted, and ``/v2`` calls without a deadline."""
+
+    window_ms: float = Field(
+        1_000.0, ge=0.1, le=60_000, allow_inf_nan=False, description="The window of best-effort categories."
+    )
+    blocking_ms: float = Field(
+        0.0,
+        ge=0,
+        le=60_000,
+        allow_inf_nan=False,
+        description="Best-effort jobs of up to this length may hold up promised work even where no promised job is as "
+        "long; admission allows for it.",
+    )
+    timeout_ms: float = Field(
+        10_000.0,
+        ge=1,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="A `/v2` call that has not started by then is answered 504.",
+    )
+    max_waiting: int = Field(
+        1_024, ge=1, le=1_000_000, description="Best-effort frames that may wait; beyond it they are refused with 503."
+    )
+    unprofiled_ms: float = Field(
+        1_000.0,
+        ge=0.1,
+        le=3_600_000,
+        allow_inf_nan=False,
+        description="Execution time that is assumed of a `/v2` call that the profile does not cover.",
+    )
 
 
 class ArenaSettings(Group):
@@ -154,6 +216,12 @@ class LimitsSettings(Group):
 
     max_body_bytes: int = Field(64 * MIB, ge=1024, le=1 << 32, description="Largest body of a frames call.")
     max_json_bytes: int = Field(64 * 1024, ge=1024, le=16 * MIB, description="Largest body of every other call.")
+    max_tensor_json_bytes: int = Field(
+        4 * MIB,
+        ge=1024,
+        le=64 * MIB,
+        description="Largest JSON of a `/v2` infer call; tensors as binary data count towards `max_body_bytes` only.",
+    )
     inflight_body_bytes: int = Field(
         256 * MIB,
         ge=1024,
@@ -175,7 +243,29 @@ class LimitsSettings(Group):
         description="A client that takes nothing of its answer for so long is cut off.",
     )
     max_streams: int = Field(1_000, ge=1, le=100_000, description="Streams admitted at one time.")
+    idle_stream_s: float = Field(
+        600.0,
+        ge=0,
+        le=31_536_000,
+        allow_inf_nan=False,
+        description="A stream of which nothing came for so long, and for two of its periods, is closed: its camera has "
+        "gone, and what it reserves is others' again. 0: never.",
+    )
     max_frames_per_post: int = Field(1_024, ge=1, le=65_536, description="Frames in one body.")
+    max_unanswered: int = Field(
+        64,
+        ge=1,
+        le=65_536,
+        description="Messages of one WebSocket without an answer, after which no more are read; or as many as the "
+        "stream's contract lets be under way, if that is more.",
+    )
+    unread_bytes: int = Field(
+        64 * MIB,
+        ge=1024,
+        le=1 << 40,
+        description="Outputs that wait for the clients of WebSockets, all together; beyond it the client that has taken "
+        "nothing for longest is cut off.",
+    )
     results_kept: int = Field(256, ge=1, le=65_536, description="Ended frames kept per stream for the long poll.")
     results_kept_bytes: int = Field(
         64 * MIB,
@@ -227,11 +317,15 @@ class Settings(BaseSettings):
     decision_log: Path | None = Field(
         None, description="Write every decision of the engine to this file, as JSON lines."
     )
+    fault_injection: bool = Field(
+        False, description="Take delays for coming jobs at `POST /v1/faults`; for experiments only."
+    )
 
     server: ServerSettings = ServerSettings()
     triton: TritonSettings = TritonSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
+    best_effort: BestEffortSettings = BestEffortSettings()
     arena: ArenaSettings = ArenaSettings()
     limits: LimitsSettings = LimitsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
@@ -260,6 +354,12 @@ class Settings(BaseSettings):
             max_horizon_frames=group.max_horizon_frames,
             admission_test=AdmissionTest(group.admission_test),
             guard=group.guard,
+            policing=group.policing,
             dispatch_overhead_ns=round(group.dispatch_overhead_ms * NS_PER_MS),
             utilization_test=UtilizationTest(group.utilization_test),
+            adaptation=group.adaptation,
+            cold_after_ns=round(group.cold_after_ms * NS_PER_MS),
+            best_effort_window_ns=round(self.best_effort.window_ms * NS_PER_MS),
+            best_effort_blocking_ns=round(self.best_effort.blocking_ms * NS_PER_MS),
+            best_effort_max_waiting=self.best_effort.max_waiting,
         )

@@ -189,6 +189,7 @@ class Bench:
         arena.reserve(batch, len(frame), batch)
         for _ in range(batch):
             arena.place(job_id, frame)
+        arena.unreserve()
         now_ns = time.monotonic_ns()
         frames = tuple(Frame("profile", seq, now_ns, now_ns + _HOUR_NS, job_id) for seq in range(batch))
         job = Job(job_id, category, frames, now_ns, now_ns + _HOUR_NS, 1)

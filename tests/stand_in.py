@@ -3,10 +3,11 @@
 It opens shared-memory regions for real, by mapping the file, and its models compute for real. What it cannot
 show is what Triton itself does; that is for the tests marked `e2e`.
 
-Models have one input ``frames`` [-1, -1, 3] UINT8, batched unless `Model.max_batch_size` is 0, and the outputs
+Models have one input ``frames`` UINT8 of `Model.dims`, batched unless `Model.max_batch_size` is 0, and the outputs
 
 - ``echo``: the input;
-- ``stamp`` INT32 [3]: the first byte of this frame, the rows of its batch, and a running number of the call.
+- ``stamp`` INT32 [3]: the first byte of this frame, the rows of its batch, and a running number of the call;
+- ``blob`` UINT8 [`Model.blob_bytes`]: the first byte of this frame, again and again.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Model:
     load_error: str = ""
     load_delay_s: float = 0.0
     outputs: tuple[str, ...] = ("echo", "stamp")
+    dims: tuple[int, ...] = (-1, -1, 3)
+    blob_bytes: int = 0
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Call:
     peer: str = ""
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    parameters: dict[str, int] = field(default_factory=dict)
 
 
 class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -56,6 +60,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
     Attributes to script it with:
         delay_s: Called with an inference's `Call`, says how long it takes.
         error: Called with an inference's `Call`, returns a message to fail it with, or "".
+        indigestible: Called with the frames of an inference [rows, bytes], likewise.
         reply_rows: Rows of the reply for so many rows of input.
         refuse_region: Message to refuse registrations with, or "".
         busy_unregisters: How many unregistrations are refused before one is granted.
@@ -68,6 +73,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.regions: dict[str, mmap.mmap] = {}
         self.delay_s: Callable[[Call], float] = lambda call: 0.0
         self.error: Callable[[Call], str] = lambda call: ""
+        self.indigestible: Callable[[np.ndarray], str] = lambda frames: ""
         self.reply_rows: Callable[[int], int] = lambda rows: rows
         self.refuse_region = ""
         self.busy_unregisters = 0
@@ -128,10 +134,10 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         model = await self._loaded(request.name, context)
         axis = [-1] if model.max_batch_size else []
         reply = service_pb2.ModelMetadataResponse(name=model.name, versions=model.versions, platform="stand-in")
-        reply.inputs.add(name="frames", datatype=model.datatype, shape=[*axis, -1, -1, 3])
+        reply.inputs.add(name="frames", datatype=model.datatype, shape=[*axis, *model.dims])
         for name in model.outputs:
-            shape = [-1, -1, 3] if name == "echo" else [3]
-            datatype = model.datatype if name == "echo" else "INT32"
+            shape = {"echo": list(model.dims), "stamp": [3], "blob": [model.blob_bytes]}[name]
+            datatype = {"echo": model.datatype, "stamp": "INT32", "blob": "UINT8"}[name]
             reply.outputs.add(name=name, datatype=datatype, shape=[*axis, *shape])
         return reply
 
@@ -140,6 +146,14 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         reply = service_pb2.ModelConfigResponse()
         reply.config.name = model.name
         reply.config.max_batch_size = model.max_batch_size
+        return reply
+
+    async def ModelStatistics(self, request, context):
+        reply = service_pb2.ModelStatisticsResponse()
+        for model in self.models.values():
+            if model.loaded and request.name in ("", model.name):
+                added = reply.model_stats.add(name=model.name, version=model.versions[-1])
+                added.inference_count = sum(call.rows for call in self.log("infer") if call.name == model.name)
         return reply
 
     async def _loaded(self, name: str, context: grpc.aio.ServicerContext) -> Model:
@@ -221,12 +235,16 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         batched = model.max_batch_size > 0
         call = self._note("infer", model.name, context)
         call.shape, call.rows = shape, shape[0] if batched else 1
+        call.parameters = {name: value.int64_param for name, value in request.parameters.items()}
         call.way = "shm" if "shared_memory_region" in tensor.parameters else "message"
         await asyncio.sleep(self.delay_s(call))
         if message := self.error(call):
             call.ended = time.monotonic()
             await context.abort(grpc.StatusCode.INTERNAL, message)
         frames = np.frombuffer(await self._content(request, context), np.uint8).reshape(call.rows, -1)
+        if message := self.indigestible(frames):
+            call.ended = time.monotonic()
+            await context.abort(grpc.StatusCode.INTERNAL, message)
         rows = self.reply_rows(call.rows)
         stamps = np.array([[frame[0], call.rows, len(self.log("infer"))] for frame in frames[:rows]], np.int32)
         reply = service_pb2.ModelInferResponse(model_name=model.name, model_version=request.model_version or "1")
@@ -237,6 +255,9 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         if "stamp" in model.outputs:
             reply.outputs.add(name="stamp", datatype="INT32", shape=[*lead, 3])
             reply.raw_output_contents.append(stamps.tobytes())
+        if "blob" in model.outputs:
+            reply.outputs.add(name="blob", datatype="UINT8", shape=[*lead, model.blob_bytes])
+            reply.raw_output_contents.append(b"".join(bytes([frame[0]]) * model.blob_bytes for frame in frames[:rows]))
         call.ended = time.monotonic()
         return reply
 

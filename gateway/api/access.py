@@ -11,6 +11,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 UNMATCHED = "unmatched"
 #: In place of a status, when the client went away before there was an answer. (nginx uses the same number.)
 CLIENT_GONE = 499
+#: A WebSocket's handshake was accepted.
+SWITCHING = 101
 
 
 class CountAnswers:
@@ -23,6 +25,9 @@ class CountAnswers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application and count its answer."""
+        if scope["type"] == "websocket":
+            await self._count_handshake(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -35,7 +40,21 @@ class CountAnswers:
             await send(message)
 
         await self._app(scope, receive, watched)
-        method = scope["method"] if scope["method"] in METHODS else "other"
+        self._count(scope["method"] if scope["method"] in METHODS else "other", scope, status)
+
+    async def _count_handshake(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the answer to a WebSocket's handshake, when it is given: the rest may take days."""
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "websocket.accept":
+                self._count("GET", scope, SWITCHING)
+            elif message["type"] == "websocket.http.response.start":
+                self._count("GET", scope, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, watched)
+
+    def _count(self, method: str, scope: Scope, status: int) -> None:
         key = (method, _route(scope), status)
         child = self._children.get(key)
         if child is None:

@@ -2,7 +2,8 @@
 
 ::
 
-    uvicorn ─> CountAnswers ─> LastHandler ─┬─> PostFrames ──────────────┬─> Gateway
+    uvicorn ─> CountAnswers ─> LastHandler ─┬─> TakeFrames (WebSocket) ──┬─> Gateway
+                                            ├─> PostFrames, PostInfer ───┤
                                             └─> BodyLimit ─> FastAPI ────┘
                                                     errors ─> problem documents
 """
@@ -15,11 +16,12 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from gateway.api import docs_page, frames, health, models, openapi, problems, streams
+from gateway.api import docs_page, events, faults, frames, health, models, openapi, problems, streams, ws
 from gateway.api.access import CountAnswers
 from gateway.api.limits import BodyLimit
 from gateway.api.problems import LastHandler
 from gateway.api.state import ApiState
+from gateway.api.v2 import infer, routes
 from gateway.runtime.gateway import Gateway
 from gateway.settings import Settings
 from gateway.telemetry.collector import GatewayCollector
@@ -57,13 +59,17 @@ def create_app(gateway: Gateway, settings: Settings, metrics: Metrics | None = N
         redirect_slashes=False,
     )
     app.state.api = state
-    for router in (frames.router, streams.router, models.router, health.router):
+    for router in (frames.router, events.router, streams.router, models.router, health.router, routes.router):
         app.include_router(router)
+    if settings.fault_injection:
+        app.include_router(faults.router)
     docs_page.add(app, docs_page.assets_folder())
     openapi.install(app)
     problems.register(app)
     # The last one added is the outermost.
     app.add_middleware(BodyLimit, uploads=state.uploads, limit_bytes=settings.limits.max_json_bytes)
+    app.add_middleware(ws.TakeFrames, state=state)
+    app.add_middleware(infer.PostInfer, state=state)
     app.add_middleware(frames.PostFrames, state=state)
     app.add_middleware(LastHandler)
     app.add_middleware(CountAnswers, metrics=state.metrics)

@@ -7,6 +7,7 @@ sends headers without end             answered 431 beyond `HEAD_BYTES`, and disc
 does not finish its headers           disconnected after `read_timeout_s`
 does not finish an unwanted body      disconnected after `read_timeout_s`
 takes nothing of its answer           disconnected after `send_timeout_s`, and the answer is dropped
+asks for a WebSocket                  handed to `gateway.api.ws_connection`
 ====================================  =================================================================
 
 Bodies that are wanted are `gateway.api.uploads`' affair.
@@ -21,6 +22,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.api.problems import problem_response
+from gateway.api.write_limit import WriteLimit
 from gateway.errors import HeadTooLarge
 from gateway.settings import LimitsSettings
 
@@ -29,11 +31,10 @@ HEAD_BYTES = 64 << 10
 MS_PER_S = 1_000
 
 
-class Connection(HttpToolsProtocol):
+class Connection(WriteLimit, HttpToolsProtocol):
     """A server's side of one connection; `connection_class` gives it its limits."""
 
     read_timeout_s: ClassVar[float]
-    send_timeout_s: ClassVar[float]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
         super().__init__(*arguments, **options)
@@ -41,10 +42,8 @@ class Connection(HttpToolsProtocol):
         self._steps = 0
         self._pending_bytes = 0
         self._head_too_large = False
+        self._upgraded = False
         self._reading: asyncio.TimerHandle | None = None
-        self._sending: asyncio.TimerHandle | None = None
-
-    # ------------------------------------------------------------ reading
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Wait for the first request."""
@@ -54,13 +53,14 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
         self._stop_reading_timer()
-        self._stop_sending_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`, and see to it that the client gets on."""
         steps = self._steps
         super().data_received(data)
+        if self._upgraded:
+            return
         if self._steps != steps:
             self._pending_bytes = 0
         else:
@@ -96,6 +96,12 @@ class Connection(HttpToolsProtocol):
         self._steps += 1
         super().on_message_complete()
 
+    def handle_websocket_upgrade(self) -> None:
+        """Leave the connection to a WebSocket: nothing of it comes here any more."""
+        self._upgraded = True
+        self._stop_reading_timer()
+        super().handle_websocket_upgrade()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what the parser refused."""
         if self._head_too_large:
@@ -125,33 +131,6 @@ class Connection(HttpToolsProtocol):
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
-
-    # ------------------------------------------------------------ writing
-
-    def pause_writing(self) -> None:
-        """The client is slower than the answer: it must take something of it from time to time."""
-        super().pause_writing()
-        self._await_progress()
-
-    def resume_writing(self) -> None:
-        """The client has taken nearly all."""
-        self._stop_sending_timer()
-        super().resume_writing()
-
-    def _await_progress(self) -> None:
-        left_bytes = self.transport.get_write_buffer_size()
-        self._sending = self.loop.call_later(self.send_timeout_s, self._check_progress, left_bytes)
-
-    def _check_progress(self, left_bytes: int) -> None:
-        if self.transport.get_write_buffer_size() < left_bytes:
-            self._await_progress()
-        else:
-            self.transport.abort()
-
-    def _stop_sending_timer(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
 
 
 def connection_class(limits: LimitsSettings) -> type[Connection]:

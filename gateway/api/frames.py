@@ -7,6 +7,7 @@ cost about as much as everything that the gateway does for a frame of 150 kB.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Sequence
 from typing import Annotated
@@ -23,9 +24,11 @@ from gateway.api.state import ApiState, State, while_wanted
 from gateway.api.streams import find_stream
 from gateway.api.uploads import check_announced
 from gateway.errors import (
+    BestEffortFull,
     BodyTooLarge,
     FramegateError,
     FrameSizeMismatch,
+    FrameSurplus,
     MethodNotAllowed,
     StreamClosed,
     StreamFinished,
@@ -35,10 +38,13 @@ from gateway.errors import (
     ValidationFailed,
 )
 from gateway.runtime.results import FrameTicket, StreamRecord
+from gateway.runtime.room import body_bytes
 
 router = APIRouter(prefix="/v1/streams", tags=["frames"])
 
 _JSON = [(b"content-type", b"application/json")]
+#: The sender's own time of the frames; it comes back with their results, and nothing depends on it.
+TIMESTAMP_HEADER = b"framegate-timestamp-ms"
 _WAIT = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -82,14 +88,18 @@ class PostFrames:
         refused = self._state.metrics.refused
         try:
             wait = _parse_wait(scope["query_string"])
+            timestamp_ms = _parse_timestamp(scope)
             body = await self._read(stream_id, scope, receive)
         except FramegateError as error:
             refused[error.code] += 1
+            if not _ends_soon(scope, self._limit_bytes):
+                await refuse(error, self._limit_bytes, receive, send)
+                return
             raise
         if body is None:
             refused["client_gone"] += 1
             return
-        tickets = self._gateway.submit(stream_id, body)  # counts what it refuses
+        tickets = self._gateway.submit(stream_id, body, timestamp_ms)  # counts what it refuses
         del body  # the frames are in the arena: a call that waits holds nothing
         if not wait:
             seqs = [ticket.seq for ticket in tickets]
@@ -112,7 +122,9 @@ class PostFrames:
         announced = check_announced(scope, limit_bytes)
         if announced is not None:
             _check_size(announced, record)
-        return await self._state.uploads.read(scope, receive, limit_bytes)
+        uploads = self._state.uploads
+        with uploads.place(stream_id, announced or limit_bytes, body_bytes(record)) as place:
+            return await uploads.read(scope, receive, limit_bytes, promised=place > 0)
 
     async def _until_ended(self, tickets: Sequence[FrameTicket], receive: Receive) -> bool:
         """Wait for all results; False if the client went away first, and its frames are cancelled."""
@@ -147,6 +159,12 @@ def _check_size(size: int, record: StreamRecord) -> None:
         )
 
 
+def _ends_soon(scope: Scope, limit_bytes: int) -> bool:
+    """Tell whether what is left of an unread body is bounded, so that the connection can go on after it."""
+    headers = dict(scope["headers"])  # the server has refused those that come twice, and both together
+    return b"transfer-encoding" not in headers and int(headers.get(b"content-length", 0)) <= limit_bytes
+
+
 def _parse_wait(query_string: bytes) -> bool:
     if not query_string:
         return True
@@ -156,6 +174,19 @@ def _parse_wait(query_string: bytes) -> bool:
             raise ValidationFailed("The only query parameter is `wait`, true or false.", errors=[])
         wait = _WAIT[value]
     return wait
+
+
+def _parse_timestamp(scope: Scope) -> float | None:
+    for name, value in scope["headers"]:
+        if name == TIMESTAMP_HEADER:
+            try:
+                timestamp_ms = float(value)
+            except ValueError:
+                timestamp_ms = math.nan
+            if not math.isfinite(timestamp_ms):
+                raise ValidationFailed("The header Framegate-Timestamp-Ms is not a number.", errors=[])
+            return timestamp_ms
+    return None
 
 
 async def _answer(send: Send, status: int, content: object) -> None:
@@ -196,5 +227,7 @@ ERRORS = (
     StreamNotFound,
     StreamClosed,
     StreamFinished,
+    FrameSurplus,
+    BestEffortFull,
     ValidationFailed,
 )

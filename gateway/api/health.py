@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.api.problems import describe, problem_response
@@ -27,11 +27,11 @@ async def live(state: State) -> dict[str, bool]:
 
 @router.head("/v2/health/ready", include_in_schema=False)
 @router.get("/v2/health/ready", responses=describe(TritonUnavailable, NothingServed, EngineFailed, Stopping))
-async def ready(state: State) -> Response:
+async def ready(request: Request, state: State) -> Response:
     """Can frames be taken? It does not follow Triton's own flag, which goes off while a model loads."""
     state.check_not_stopping()
     if (error := state.gateway.unready()) is not None:
-        return problem_response(error)
+        return problem_response(error, path=request.url.path)
     return Response(b'{"ready":true}', media_type="application/json")
 
 

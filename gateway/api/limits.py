@@ -33,7 +33,13 @@ UNREAD = (BodyTooLarge, UploadTimeout, UploadsFull, Stopping)
 
 
 async def refuse(
-    error: FramegateError, limit_bytes: int, receive: Receive, send: Send, headers: Mapping[str, str] | None = None
+    error: FramegateError,
+    limit_bytes: int,
+    receive: Receive,
+    send: Send,
+    headers: Mapping[str, str] | None = None,
+    *,
+    path: str = "",
 ) -> None:
     """Answer with `error`, discard what still comes, within bounds, and close the connection.
 
@@ -43,8 +49,9 @@ async def refuse(
         receive: Of the call.
         send: Of the call.
         headers: Further ones of the answer.
+        path: Of the call.
     """
-    response = problem_response(error, {**(headers or {}), "Connection": "close"})
+    response = problem_response(error, {**(headers or {}), "Connection": "close"}, path=path)
     await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
     await send({"type": "http.response.body", "body": response.body, "more_body": True})
     left_bytes = limit_bytes + LINGER_BYTES
@@ -74,7 +81,7 @@ class BodyLimit:
         try:
             body = await self._uploads.read(scope, receive, self._limit_bytes)
         except UNREAD as error:
-            await refuse(error, self._limit_bytes, receive, send)
+            await refuse(error, self._limit_bytes, receive, send, path=scope["path"])
             return
         if body is not None:
             await self._app(scope, replay(body, receive), send)

@@ -21,6 +21,7 @@ router = APIRouter(prefix="/v1", tags=["models"])
 async def list_models(state: State) -> ModelList:
     """Return the models of Triton's repository, their state, and the shapes that can be admitted."""
     shapes = _profiled_shapes(state.gateway.profile)
+    limited = state.gateway.view().limited
     return ModelList(
         models=[
             ModelEntry(
@@ -29,6 +30,7 @@ async def list_models(state: State) -> ModelList:
                 state=model.state,
                 reason=model.reason,
                 profiled_shapes=sorted(shapes[model.name, model.version]),
+                single_frame_shapes=[c.shape for c in limited if (c.model, c.version) == (model.name, model.version)],
             )
             for model in await state.gateway.models()
         ]

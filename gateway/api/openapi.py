@@ -8,8 +8,11 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from gateway.api.frames import ERRORS, PostFrames
-from gateway.api.problems import PROBLEM_SCHEMA, describe
+from gateway.api.problems import PROBLEM_SCHEMA, V2, describe
 from gateway.api.schemas import FrameOutcomes, FramesAccepted, StreamRequest
+from gateway.api.v2.infer import PostInfer
+from gateway.api.v2.openapi import post_infer, use_triton_errors
+from gateway.api.v2.schemas import InferAnswer, InferCall, V2Error
 from gateway.errors import ArenaFull, FrameCancelled, FrameExpired, FrameFailed, Stopping
 
 _REF = "#/components/schemas/{model}"
@@ -30,12 +33,15 @@ def install(app: FastAPI) -> None:
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = PROBLEM_SCHEMA
-    for model in (StreamRequest, FrameOutcomes, FramesAccepted):
+    for model in (StreamRequest, FrameOutcomes, FramesAccepted, InferCall, InferAnswer, V2Error):
         _add_schema(schemas, model)
     document["paths"][PostFrames.path] = {"post": _post_frames()}
-    for path in document["paths"].values():
-        for operation in path.values():
+    document["paths"] |= {path: {"post": post_infer(path)} for path in (PostInfer.path, PostInfer.version_path)}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
             _replace_validation_answer(operation["responses"])
+            if path.startswith(V2):
+                use_triton_errors(operation["responses"])
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     return document
@@ -77,6 +83,14 @@ def _post_frames() -> dict[str, Any]:
                 "required": False,
                 "description": "`false`: answer at once; ask for results later.",
                 "schema": {"type": "boolean", "default": True},
+            },
+            {
+                "name": "Framegate-Timestamp-Ms",
+                "in": "header",
+                "required": False,
+                "description": "The sender's own time of the frames. It comes back with their results; nothing else "
+                "depends on it.",
+                "schema": {"type": "number"},
             },
         ],
         "requestBody": {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -26,7 +27,11 @@ from gateway.errors import FramegateError, MethodNotAllowed, NotFound, Validatio
 logger = logging.getLogger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
+#: Where the Open Inference Protocol is.
+V2 = "/v2"
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+#: With one of these an answer begins: after it there is no other.
+_STARTS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 #: More faults than this in one body help nobody.
 MAX_LISTED_ERRORS = 20
 #: Names of unknown fields are the caller's text: cut, so that an answer stays small.
@@ -45,13 +50,22 @@ def document(error: FramegateError) -> dict[str, Any]:
     }
 
 
-def problem_response(error: FramegateError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the answer for `error`; `Retry-After` is set if the error knows when to come back."""
+def problem_response(error: FramegateError, headers: Mapping[str, str] | None = None, *, path: str = "") -> Response:
+    """Return the answer for `error` at `path`; `Retry-After` is set if the error knows when to come back.
+
+    Under ``/v2`` it has Triton's form, whose `error` is what Triton's clients show, with `code` and evidence beside it.
+    """
     merged = dict(headers or {})
     if error.retry_after_s is not None:
         merged["Retry-After"] = str(math.ceil(error.retry_after_s))
-    body = orjson.dumps(document(error), option=orjson.OPT_SERIALIZE_NUMPY, default=str)
-    return Response(body, error.status, merged, media_type=PROBLEM_JSON)
+    of_triton = path == V2 or path.startswith(f"{V2}/")
+    content = (
+        {"error": error.detail, "code": error.code, "status": error.status, **error.members}
+        if of_triton
+        else document(error)
+    )
+    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY, default=str)
+    return Response(body, error.status, merged, media_type="application/json" if of_triton else PROBLEM_JSON)
 
 
 def validation_failed(faults: Iterable[Mapping[str, Any]]) -> ValidationFailed:
@@ -100,45 +114,52 @@ def register(app: FastAPI) -> None:
     """Install the handlers on `app`."""
 
     @app.exception_handler(FramegateError)
-    async def on_error(_request: Request, error: FramegateError) -> Response:
-        return problem_response(error)
+    async def on_error(request: Request, error: FramegateError) -> Response:
+        return problem_response(error, path=request.url.path)
 
     @app.exception_handler(HTTPException)
     async def on_http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = _allowed(request)
-        return problem_response(_from_http(error, request), headers)
+        return problem_response(_from_http(error, request), headers, path=request.url.path)
 
     @app.exception_handler(RequestValidationError)
-    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
-        return problem_response(validation_failed(error.errors()))
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
+        return problem_response(validation_failed(error.errors()), path=request.url.path)
 
 
 class LastHandler:
-    """ASGI middleware: an exception that nobody foresaw is logged once and answered without detail."""
+    """ASGI middleware: an exception that nobody foresaw is logged once and answered without detail.
+
+    A WebSocket that is open already is closed with 1011.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application, and answer 500 in its stead if it raises."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         started = False
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            started = started or message["type"] in _STARTS
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         except Exception:
-            logger.exception("unexpected error while answering %s", scope["method"])
+            logger.exception("unexpected error while answering %s", scope.get("method", "a WebSocket"))
             if not started:
-                await problem_response(FramegateError("See the gateway's log."))(scope, receive, send)
+                answer = problem_response(FramegateError("See the gateway's log."), path=scope["path"])
+                await answer(scope, receive, send)
+            elif scope["type"] == "websocket":
+                with suppress(OSError):  # gone already
+                    await send({"type": "websocket.close", "code": 1011, "reason": FramegateError.code})
 
 
 def describe(*errors: type[FramegateError]) -> dict[int | str, dict[str, Any]]:

@@ -3,14 +3,14 @@
 Outputs are written by orjson straight from the numpy array: flat, row-major. What is not finite becomes
 ``null``, so that the answer is strict JSON; every number of up to 64 bits is written in full.
 
-Writing takes 3 to 5 ms per MB of JSON, and the loop does nothing else meanwhile. So an answer of several frames
-with large outputs is written frame by frame while it is sent (`PagedAnswer`).
+Writing takes 3 to 5 ms per MB of JSON, and the loop does nothing else meanwhile. So an answer with large outputs is
+written piece by piece while it is sent (`PagedAnswer`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,28 +68,29 @@ def frame_result(result: FrameResult) -> dict[str, Any]:
         "execute_ms": result.execute_ms,
         "degraded": result.degraded,
         "shape": result.shape,
+        "demoted": result.demoted,
+        "timestamp_ms": result.timestamp_ms,
         "outputs": None if result.outputs is None else {name: tensor(row) for name, row in result.outputs.items()},
     }
 
 
 def is_large(results: Sequence[FrameResult]) -> bool:
-    """Tell whether an answer with these results should be written frame by frame."""
-    if len(results) < 2:
-        return False
+    """Tell whether an answer with these results should be written piece by piece."""
     size = 0
     for result in results:
         for row in (result.outputs or {}).values():
             size += row.nbytes
-            if size > AT_ONCE_BYTES or row.dtype.hasobject:  # strings are elsewhere, of any length
+            strings = len(results) > 1 and row.dtype.hasobject  # they are elsewhere, of any length
+            if size > AT_ONCE_BYTES or strings:
                 return True
     return False
 
 
 class PagedAnswer(StreamingResponse):
-    """``{"results": [...], **rest}``, a frame at a time.
+    """``{"results": [...], **rest}``, a piece at a time.
 
-    Others get their turn between two frames, and no more than one is kept for a client that is slow. It ends when
-    the client goes away.
+    Others get their turn between two frames, and between two parts of a large output; no more than one is kept for a
+    client that is slow. It ends when the client goes away.
     """
 
     def __init__(self, results: Sequence[FrameResult], rest: dict[str, Any]) -> None:
@@ -99,11 +100,36 @@ class PagedAnswer(StreamingResponse):
 async def _pieces(results: Sequence[FrameResult], rest: dict[str, Any]) -> AsyncIterator[bytes]:
     before = b'{"results":['
     for result in results:
-        yield before + dump(frame_result(result))
+        for piece in frame_pieces(frame_result(result)):
+            yield before + piece
+            before = b""
+            await asyncio.sleep(0)
         before = b","
-        await asyncio.sleep(0)
     # `rest` without its opening brace, or the closing one alone.
     yield b"]," + dump(rest)[1:] if rest else b"]}"
+
+
+def frame_pieces(fields: dict[str, Any]) -> Iterator[bytes]:
+    """Give the JSON of one `frame_result`: in one piece, or, where it is large, cut within its outputs."""
+    outputs = fields["outputs"] or {}
+    if sum(_size(output["data"]) for output in outputs.values()) <= AT_ONCE_BYTES:
+        yield dump(fields)
+        return
+    # Each output's data is left out, and what is around them written at once.
+    frame = dump({**fields, "outputs": {name: {**output, "data": []} for name, output in outputs.items()}})
+    around = frame.split(b'"data":[]')
+    for head, output in zip(around, outputs.values(), strict=False):
+        yield head + b'"data":['
+        data = output["data"]
+        step = max(1, len(data) * AT_ONCE_BYTES // max(1, _size(data)))
+        for start in range(0, len(data), step):
+            yield dump(data[start : start + step])[1:-1] + (b"," if start + step < len(data) else b"")
+        yield b"]"
+    yield around[-1]
+
+
+def _size(data: npt.NDArray[Any] | list[str]) -> int:
+    return sum(map(len, data)) if isinstance(data, list) else data.nbytes
 
 
 #: A frame that was alone in its call and has no outputs is an error of that call.

@@ -18,7 +18,9 @@ from gateway.core.types import (
     MIN_INTERVAL_NS,
     NS_PER_MS,
     NS_PER_S,
+    OnExcess,
     OnLate,
+    ServiceClass,
     StreamSpec,
 )
 
@@ -82,18 +84,35 @@ class StreamRequest(BaseModel):
     burst: Annotated[int, Field(ge=1, le=MAX_BURST, strict=True)] = Field(
         1, description="Frames that come together, as one group, once in a period. Admission counts on it."
     )
-    jitter_ms: Delay = Field(
-        0.0, description="A frame or group may be up to this much later than its period says. Admission counts on it."
+    jitter_ms: Delay | None = Field(
+        None,
+        description="A frame or group may be up to this much later than its period says. Admission counts on it. "
+        "Absent: `scheduling.default_jitter_ms`, at most a quarter of the period; in plan files none.",
     )
     start_in_ms: Delay = Field(0.0, description="When the first frame will come, from now.")
-    on_late: OnLate = Field(OnLate.DROP, description="What becomes of a frame that is late before it is dispatched.")
-    service_class: Literal["real_time"] = Field("real_time", description="`best_effort` is not served yet.")
+    on_late: OnLate = Field(
+        OnLate.DROP,
+        description="What becomes of a frame that is late before it is dispatched: it expires (`drop`) or is served "
+        "late (`serve`). `newest`: it expires, and frames that still wait when the stream sends again are cancelled.",
+    )
+    on_excess: OnExcess = Field(
+        OnExcess.REFUSE,
+        description="What becomes of frames that come earlier than `period_ms`, `burst` and `jitter_ms` allow: all of "
+        "their call is refused with 429, or they are served as best effort.",
+    )
+    service_class: ServiceClass = Field(
+        ServiceClass.REAL_TIME,
+        description="`best_effort`: no promise, its frames get what real-time streams leave; `deadline_ms` is how long "
+        "one may wait for its turn.",
+    )
     name: StreamName = Field("", description="A label for people; need not be unique.")
 
     @model_validator(mode="after")
     def _one_rate(self) -> StreamRequest:
         if (self.period_ms is None) == (self.fps is None):
             raise ValueError("give exactly one of period_ms and fps")
+        if self.service_class is ServiceClass.BEST_EFFORT and self.on_late is OnLate.SERVE:
+            raise ValueError("on_late serve would let a best_effort frame wait without end; deadline_ms ends it")
         return self
 
     @property
@@ -101,9 +120,13 @@ class StreamRequest(BaseModel):
         """Size of one frame."""
         return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
-    def spec(self) -> StreamSpec:
-        """Return what is asked of the gateway; `version` is empty if it was not given."""
+    def spec(self, default_jitter_ms: float = 0.0) -> StreamSpec:
+        """Return what is asked of the gateway; `version` is empty if it was not given.
+
+        `default_jitter_ms` is for a stream that declares none, at most a quarter of its period.
+        """
         period_ns = round(NS_PER_S / self.fps) if self.fps is not None else round((self.period_ms or 0.0) * NS_PER_MS)
+        jitter_ns = round((default_jitter_ms if self.jitter_ms is None else self.jitter_ms) * NS_PER_MS)
         return StreamSpec(
             model=self.model,
             version=self.version or "",
@@ -113,9 +136,11 @@ class StreamRequest(BaseModel):
             deadline_ns=round(self.deadline_ms * NS_PER_MS),
             frames=self.frames,
             burst=self.burst,
-            jitter_ns=round(self.jitter_ms * NS_PER_MS),
+            jitter_ns=min(jitter_ns, period_ns // 4) if self.jitter_ms is None else jitter_ns,
             start_in_ns=round(self.start_in_ms * NS_PER_MS),
             on_late=self.on_late,
+            on_excess=self.on_excess,
+            service_class=self.service_class,
             name=self.name,
         )
 
@@ -128,6 +153,16 @@ class ResultsQuery(BaseModel):
     after: int = Field(-1, ge=-1, le=2**63 - 1, description="Only frames with a larger `seq`; -1: all that are kept.")
     timeout_ms: float = Field(
         10_000.0, ge=0, le=600_000, allow_inf_nan=False, description="How long to wait for the first one."
+    )
+
+
+class EventsQuery(BaseModel):
+    """Query of the event stream."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: int = Field(
+        -1, ge=-1, le=2**63 - 1, description="Only frames with a larger `seq`; -1: all that are kept, and what comes."
     )
 
 
@@ -192,6 +227,9 @@ class StreamState(BaseModel):
     stream_id: str
     name: str
     state: str = Field(description="`active`, `closing`, `closed` or `finished`.")
+    close_reason: str = Field(
+        description="Why it was closed: `asked`, or `idle`: nothing came of it for `limits.idle_stream_s`; else empty."
+    )
     model: str
     version: str
     shape: tuple[int, ...]
@@ -204,16 +242,39 @@ class StreamState(BaseModel):
     burst: int
     jitter_ms: float
     on_late: str
+    on_excess: str
     service_class: str
     accepted: int
+    demoted: int = Field(description="How many of them came beyond the contract and were taken as best effort.")
+    refused: dict[str, int] = Field(description="Frames that were not taken, by reason.")
     in_flight: int
     outcomes: dict[str, int]
+    out_of_order: int = Field(
+        description="Bodies whose timestamp was not above that of the body before; timestamps are data, nothing else "
+        "depends on them."
+    )
     worst_latency_ms: float | None = Field(description="Largest latency that admission predicted; null if not known.")
     observed_worst_latency_ms: float | None = Field(
         description="Largest latency of a frame that was answered; null before the first."
     )
+    penalty_ms: float = Field(
+        description="Time by which jobs of its model and shape have overrun and which is not paid back yet."
+    )
+    degraded_shape: tuple[int, ...] | None = Field(
+        description="The smaller shape that its frames run at until then; null: they run as they are."
+    )
+    promise: Literal["kept", "broken", "none"] = Field(
+        description="`broken`: batches of a model turned out to fail, and one frame at a time not all fits any more. "
+        "`none`: best effort has none."
+    )
+    promise_evidence: Evidence | None = Field(description="What the test found then; null unless it is broken.")
+    suspect: bool = Field(
+        description="Triton refused frames of it: until one is answered, its frames go alone and without a promise."
+    )
     frames_url: str
     results_url: str
+    events_url: str = Field(description="Results as server-sent events.")
+    ws_url: str = Field(description="A WebSocket: frames in, results out.")
 
 
 class StreamAdmitted(StreamState):
@@ -237,6 +298,9 @@ class ModelEntry(BaseModel):
     state: str
     reason: str
     profiled_shapes: list[tuple[int, ...]]
+    single_frame_shapes: list[tuple[int, ...]] = Field(
+        description="Shapes of which the model refuses batches: their frames run one at a time."
+    )
 
 
 class ModelList(BaseModel):
@@ -266,6 +330,8 @@ class FrameOutcome(BaseModel):
     execute_ms: float | None = Field(description="From the start of that job to Triton's reply.")
     degraded: bool
     shape: list[int]
+    demoted: bool = Field(description="It came beyond the contract and was taken as best effort.")
+    timestamp_ms: float | None = Field(description="What its sender labelled it with; null if nothing.")
     outputs: dict[str, Tensor] | None
 
 

@@ -1,9 +1,9 @@
 """The HTTP server of one process: uvicorn, with an orderly end.
 
-On SIGTERM or SIGINT it stops accepting, long polls answer with what there is, bodies that are not complete are
-given up, and calls that wait for frames get `shutdown_grace_s`. Then the gateway is stopped, which gives every
-frame its outcome and so every call its answer. Clients that do not take theirs are disconnected; nothing is left
-for uvicorn to cut off. A second SIGINT ends the grace.
+On SIGTERM or SIGINT it stops accepting, long polls answer with what there is, event streams end, bodies that are not
+complete are given up, and calls and WebSockets that wait for frames get `shutdown_grace_s`. Then the gateway is
+stopped, which gives every frame its outcome and so every call its answer. Clients that do not take theirs are
+disconnected; nothing is left for uvicorn to cut off. A second SIGINT ends the grace.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from gateway.api import ws_connection
 from gateway.api.connection import connection_class
 from gateway.api.state import ApiState
-from gateway.settings import LimitsSettings, ServerSettings
+from gateway.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Server(uvicorn.Server):
         companion: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._state: ApiState = app.state.api
-        super().__init__(_config(app, settings, self._state.settings.limits))
+        super().__init__(_config(app, settings, self._state))
         self._grace_s = settings.shutdown_grace_s
         self._on_ready = on_ready
         self._companion = companion
@@ -113,14 +114,14 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def _config(app: FastAPI, settings: ServerSettings, limits: LimitsSettings) -> uvicorn.Config:
+def _config(app: FastAPI, settings: ServerSettings, state: ApiState) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=connection_class(limits),
-        ws="none",
+        http=connection_class(state.settings.limits),
+        **ws_connection.config_options(state),
         lifespan="on",
         log_config=None,  # ours, see gateway.telemetry.logs
         access_log=settings.access_log,

@@ -10,7 +10,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Request
 from starlette.types import Receive
 
+from gateway.api.unread import Unread
 from gateway.api.uploads import Uploads
+from gateway.api.v2.parsing import JsonParser
 from gateway.errors import Stopping
 from gateway.runtime.gateway import Gateway
 from gateway.settings import Settings
@@ -26,6 +28,8 @@ class ApiState:
 
     Attributes:
         uploads: The bodies that are being read.
+        unread: The outputs that wait for clients of WebSockets.
+        parser: For bodies of `/v2`.
         draining: Set once the server is going down, by `drain`.
     """
 
@@ -33,14 +37,24 @@ class ApiState:
     settings: Settings
     metrics: Metrics
     uploads: Uploads = field(init=False)
+    unread: Unread = field(init=False)
+    parser: JsonParser = field(init=False)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     _started: bool = False
     _stop: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         limits = self.settings.limits
-        self.uploads = Uploads(limits.inflight_body_bytes, limits.upload_timeout_ms / MS_PER_S)
+        self.parser = JsonParser(limits)
+        self.uploads = Uploads(limits.inflight_body_bytes, limits.upload_timeout_ms / MS_PER_S, self._kept_body_bytes)
+        self.unread = Unread(limits.unread_bytes)
         self.metrics.watch_uploads(lambda: self.uploads.held_bytes)
+        self.metrics.watch_unread(lambda: self.unread.bytes)
+
+    def _kept_body_bytes(self) -> int:
+        """What bodies of cameras have a place in whatever others send; the largest body always fits beside it."""
+        limits = self.settings.limits
+        return min(self.gateway.promised_body_bytes, limits.inflight_body_bytes - limits.max_body_bytes)
 
     def drain(self) -> None:
         """Take nothing new, answer long polls with what there is, and give up bodies that are not complete."""
@@ -57,8 +71,12 @@ class ApiState:
         """Stop the gateway once, whoever asks first, and return when that is done."""
         self.drain()
         if self._stop is None:
-            self._stop = asyncio.create_task(self.gateway.stop())
+            self._stop = asyncio.create_task(self._end())
         await asyncio.shield(self._stop)
+
+    async def _end(self) -> None:
+        await self.gateway.stop()
+        await self.parser.close()
 
     def check_not_stopping(self) -> None:
         """Refuse what would only be cut off.

@@ -14,7 +14,7 @@ from gateway.api.admission import admission, counter_offers, evidence, predicted
 from gateway.api.problems import describe, from_pydantic
 from gateway.api.schemas import AdmissionAnswer, Evidence, StreamAdmitted, StreamList, StreamRequest, StreamState
 from gateway.api.state import ApiState, State, while_wanted
-from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome
+from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome, ServiceClass, StreamSpec
 from gateway.errors import (
     AdmissionBusy,
     ArenaTooSmall,
@@ -89,14 +89,17 @@ async def registration_request(request: Request, state: State) -> StreamRequest:
 Wanted = Annotated[StreamRequest, Depends(stream_request)]
 
 
-def describe_stream(record: StreamRecord) -> dict[str, Any]:
+def describe_stream(state: ApiState, record: StreamRecord) -> dict[str, Any]:
     """Return the fields of `StreamState`."""
     spec = record.spec
     url = f"/v1/streams/{record.stream_id}"
+    promised = spec.service_class is ServiceClass.REAL_TIME
+    broken = state.gateway.broken_promise if promised else None
     return {
         "stream_id": record.stream_id,
         "name": spec.name,
         "state": record.state,
+        "close_reason": record.close_reason,
         "model": spec.model,
         "version": spec.version,
         "shape": spec.shape,
@@ -109,14 +112,25 @@ def describe_stream(record: StreamRecord) -> dict[str, Any]:
         "burst": spec.burst,
         "jitter_ms": spec.jitter_ns / NS_PER_MS,
         "on_late": spec.on_late,
+        "on_excess": spec.on_excess,
         "service_class": spec.service_class,
         "accepted": record.accepted,
+        "demoted": record.demoted,
+        "refused": dict(record.refused),
         "in_flight": record.in_flight,
         "outcomes": {outcome.value: record.outcomes.get(outcome, 0) for outcome in Outcome},
+        "out_of_order": record.out_of_order,
         "worst_latency_ms": predicted_worst_ms(record.verdict),
         "observed_worst_latency_ms": record.worst_latency_ms,
+        "penalty_ms": record.penalty.ns / NS_PER_MS,
+        "degraded_shape": record.penalty.shape,
+        "promise": "none" if not promised else "kept" if broken is None else "broken",
+        "promise_evidence": None if broken is None else _evidence(state, Registration(spec, broken)),
+        "suspect": state.gateway.suspect(record.stream_id),
         "frames_url": f"{url}/frames",
         "results_url": f"{url}/results",
+        "events_url": f"{url}/events",
+        "ws_url": f"{url}/ws",
     }
 
 
@@ -167,7 +181,7 @@ async def register_stream(
     """
     try:
         state.check_not_stopping()
-        answer = await _while_wanted(state.gateway.register(wanted.spec()), request, state)
+        answer = await _while_wanted(state.gateway.register(_spec(wanted, state)), request, state)
         if answer is None:
             state.metrics.registrations.labels("client_gone").inc()
             return Response(status_code=CLIENT_GONE)
@@ -180,7 +194,11 @@ async def register_stream(
         raise
     state.metrics.registrations.labels("admitted").inc()
     response.headers["Location"] = f"/v1/streams/{answer.stream.stream_id}"
-    return StreamAdmitted(**describe_stream(answer.stream), admission=found)
+    return StreamAdmitted(**describe_stream(state, answer.stream), admission=found)
+
+
+def _spec(wanted: StreamRequest, state: ApiState) -> StreamSpec:
+    return wanted.spec(state.settings.scheduling.default_jitter_ms)
 
 
 def _refusal(found: Evidence, answer: Registration) -> FramegateError:
@@ -206,7 +224,7 @@ async def _while_wanted(
 )
 async def check_admission(wanted: Wanted, state: State, request: Request) -> AdmissionAnswer | Response:
     """Would this camera be admitted now? Nothing is changed, and a refusal is an answer like any other."""
-    answer = await _while_wanted(state.gateway.check(wanted.spec()), request, state)
+    answer = await _while_wanted(state.gateway.check(_spec(wanted, state)), request, state)
     if answer is None:
         return Response(status_code=CLIENT_GONE)
     state.metrics.tested("check", answer.verdict.test, answer.test_s)
@@ -225,7 +243,7 @@ async def check_admission(wanted: Wanted, state: State, request: Request) -> Adm
 async def list_streams(state: State) -> StreamList:
     """Return the streams that are not over. One that has ended can be looked at by its id for a while."""
     return StreamList(
-        streams=[StreamState(**describe_stream(record)) for record in state.gateway.streams()],
+        streams=[StreamState(**describe_stream(state, record)) for record in state.gateway.streams()],
         utilization=state.gateway.view().utilization,
     )
 
@@ -233,11 +251,11 @@ async def list_streams(state: State) -> StreamList:
 @router.get("/streams/{stream_id}", response_model=StreamState, responses=describe(StreamNotFound))
 async def get_stream(stream_id: str, state: State) -> StreamState:
     """Return one stream and its books."""
-    return StreamState(**describe_stream(find_stream(state, stream_id)))
+    return StreamState(**describe_stream(state, find_stream(state, stream_id)))
 
 
 @router.delete("/streams/{stream_id}", response_model=StreamState, responses=describe(StreamNotFound))
 async def close_stream(stream_id: str, state: State) -> StreamState:
     """Close a stream: it takes no more frames, those that wait are still served. Closing twice is no error."""
     find_stream(state, stream_id)
-    return StreamState(**describe_stream(await state.gateway.close_stream(stream_id)))
+    return StreamState(**describe_stream(state, await state.gateway.close_stream(stream_id)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from starlette.types import Receive, Scope
 
@@ -18,13 +20,18 @@ class Uploads:
     Args:
         limit_bytes: Of all together.
         timeout_s: From the headers to the last byte of the body.
+        kept_bytes: Returns how much of the limit is kept for bodies that are `promised` a place.
 
     Attributes:
         held_bytes: What counts now.
+        placed: The cameras of which something is promised a place just now.
     """
 
-    def __init__(self, limit_bytes: int, timeout_s: float) -> None:
+    def __init__(self, limit_bytes: int, timeout_s: float, kept_bytes: Callable[[], int] = lambda: 0) -> None:
         self.held_bytes = 0
+        self.placed: set[str] = set()
+        self._promised_bytes = 0
+        self._kept_bytes = kept_bytes
         self._limit_bytes = limit_bytes
         self._timeout_s = timeout_s
         #: Oldest first, with the time when each is over. One timer for all, as a timer for each would cost a frame's
@@ -32,14 +39,31 @@ class Uploads:
         self._reading: dict[asyncio.Timeout, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    @contextmanager
+    def place(self, stream_id: str, size: int, most: int) -> Iterator[int]:
+        """Promise a camera a place for what it sends; give the size of that place.
+
+        It is 0 while something else of the camera has it, and where `size` is over `most`, what its contract allows.
+        """
+        if stream_id in self.placed or size > most:
+            yield 0
+            return
+        self.placed.add(stream_id)
+        try:
+            yield size
+        finally:
+            self.placed.discard(stream_id)
+
     def give_up(self) -> None:
         """Wait for no body any more: those that are not complete end in `Stopping`, now and later."""
         self._timeout_s = 0.0
         for timeout in self._reading:
             _expire(timeout)
 
-    async def read(self, scope: Scope, receive: Receive, limit_bytes: int) -> bytes | None:
+    async def read(self, scope: Scope, receive: Receive, limit_bytes: int, *, promised: bool = False) -> bytes | None:
         """Read the whole body; None if the client went away before its end.
+
+        A body that is `promised` a place is not refused for others that are not.
 
         Raises:
             BodyTooLarge: It is longer than `limit_bytes`, announced or not.
@@ -52,7 +76,7 @@ class Uploads:
         chunks: list[bytes] = []
         timeout = asyncio.timeout(None)
         try:
-            held = self._hold(announced or 0)
+            held = self.hold(announced or 0, promised=promised)
             async with timeout:
                 self._begin(timeout)
                 while True:
@@ -64,7 +88,7 @@ class Uploads:
                     if size > limit_bytes:
                         raise _too_large("longer than", limit_bytes)
                     if size > held:
-                        held += self._hold(size - held)
+                        held += self.hold(size - held, promised=promised)
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         # Of a short body this is the only chunk, and no copy is made.
@@ -78,7 +102,7 @@ class Uploads:
             ) from None
         finally:
             self._reading.pop(timeout, None)
-            self.held_bytes -= held
+            self.release(held, promised=promised)
 
     def _begin(self, timeout: asyncio.Timeout) -> None:
         loop = asyncio.get_running_loop()
@@ -99,12 +123,23 @@ class Uploads:
                 break
             _expire(timeout)
 
-    def _hold(self, size: int) -> int:
-        """Let `size` bytes more count, and return `size`."""
-        if self.held_bytes + size > self._limit_bytes:
+    def hold(self, size: int, *, promised: bool = False) -> int:
+        """Let `size` bytes more count, until they are released, and return `size`. Raises `UploadsFull`."""
+        others_bytes = self.held_bytes - self._promised_bytes
+        crowded = not promised and others_bytes + size > self._limit_bytes - self._kept_bytes()
+        if crowded or self.held_bytes + size > self._limit_bytes:
             raise UploadsFull(f"Bodies of {self.held_bytes} bytes are on their way already.", retry_after_s=1)
-        self.held_bytes += size
+        self._count(size, promised=promised)
         return size
+
+    def release(self, size: int, *, promised: bool = False) -> None:
+        """So many of the bytes held are gone."""
+        self._count(-size, promised=promised)
+
+    def _count(self, size: int, *, promised: bool) -> None:
+        self.held_bytes += size
+        if promised:
+            self._promised_bytes += size
 
 
 def _expire(timeout: asyncio.Timeout) -> None:

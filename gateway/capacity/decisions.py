@@ -90,6 +90,8 @@ class Decisions:
             return f"none of its {self.lines} lines is of a job that was delivered; there is nothing to compare"
         if self.skipped:
             return f"it is not a decision log: none of its {self.skipped} lines is an action"
+        if self.half_line:
+            return "all that it holds is one line, which is incomplete or no action"
         return "it is empty"
 
     def samples(self) -> tuple[dict[str, _Floats], dict[str, _Floats]]:

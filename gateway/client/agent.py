@@ -16,10 +16,11 @@ from rich.console import Console
 from gateway.client.camera import Camera
 from gateway.client.client import DEFAULT_URL, FramegateClient
 from gateway.client.comeback import GONE_CODES, register_again
-from gateway.client.pacing import NS_PER_S
+from gateway.client.pacing import NS_PER_S, TOLERANCE
 from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
 from gateway.client.reader import ReaderFeed
 from gateway.client.screen import short_source, watch
+from gateway.client.socket import SocketSender
 from gateway.client.types import CounterOffer, Evidence, StreamHandle
 from gateway.client.video import SourceError, VideoSource
 
@@ -40,9 +41,10 @@ class AgentOptions:
     duration_s: float | None = None
     loop: bool = False
     url: str = DEFAULT_URL
+    http: bool = False
     name: str = ""
     burst: int = 1
-    jitter_ms: float = 0.0
+    jitter_ms: float | None = None
     fields: dict[str, Any] = field(default_factory=dict)
 
 
@@ -130,10 +132,13 @@ class _Agent:
         self._say(f"stream {stream.stream_id} admitted: {options.model} {height}x{width} at {options.fps:g} fps")
         for line in explain_admission(stream.evidence, options.deadline_ms):
             self._say(f"  {line}")
-        camera = Camera(self._client, stream, feed)
+        socket = None if options.http else SocketSender(options.url, self._client.timeout_s)
+        camera = Camera(socket or self._client, stream, feed)
         try:
             stopped = await self._send(camera)
         finally:
+            if socket is not None:
+                await socket.aclose()
             # it may have ended by itself, and a gateway that is gone has no stream to close
             with contextlib.suppress(ProblemError, GatewayUnreachable):
                 await self._client.close(camera.stream)
@@ -147,8 +152,10 @@ class _Agent:
 
     async def _register(self, frames: int | None) -> StreamHandle:
         options = self._options
-        asked = {"frames": frames, "name": options.name, "jitter_ms": options.jitter_ms}
-        fields = {**options.fields, **{name: value for name, value in asked.items() if value}}
+        asked: dict[str, Any] = {"frames": frames, "name": options.name, "jitter_ms": options.jitter_ms}
+        if options.jitter_ms is None:  # a tick may be late by so much, and is still sent
+            asked["jitter_ms"] = TOLERANCE * 1e3 / options.fps
+        fields = {**options.fields, **{name: value for name, value in asked.items() if value not in (None, "")}}
         rate: dict[str, Any] = {"fps": options.fps}
         if options.burst > 1:
             rate = {"burst": options.burst, "period_ms": options.burst * 1e3 / options.fps}

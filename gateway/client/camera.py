@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway import errors
-from gateway.client.client import FramegateClient
 from gateway.client.contact import Contact
 from gateway.client.pacing import NS_PER_S, Schedule
 from gateway.client.problems import GatewayUnreachable, ProblemError
@@ -16,6 +16,7 @@ from gateway.client.reader import FrameFeed
 from gateway.client.stats import IN_FLIGHT, LATE, NO_PICTURE, Stats
 from gateway.client.types import FrameResult, StreamHandle
 from gateway.client.video import VideoFrame
+from gateway.client.wire import Frame
 
 #: After one of these no further frame of the stream can be accepted.
 ENDED_CODES = frozenset({errors.StreamClosed.code, errors.StreamNotFound.code, errors.StreamFinished.code})
@@ -38,18 +39,25 @@ class SentFrame:
     result: FrameResult
 
 
+class FrameSender(Protocol):
+    """Takes frames to the gateway: `FramegateClient`, by calls, or `gateway.client.socket.SocketSender`."""
+
+    async def post_frames(self, stream: StreamHandle, frames: Sequence[Frame]) -> list[FrameResult]:
+        """Send frames and wait for their results, in order. Raises `ProblemError`, `GatewayUnreachable`."""
+
+
 class Camera:
     """Sends one stream's frames.
 
-    Each frame, or each group of as many as the stream's `burst` says, is a POST of its own that waits for its results.
-    A slow gateway does not slow the camera: up to `max_in_flight` posts are open at a time, and what would be sent
-    beyond that is skipped and counted.
+    Each frame, or each group of as many as the stream's `burst` says, is sent on its own, and its results waited for.
+    A slow gateway does not slow the camera: up to `max_in_flight` groups are under way at a time, and what would be
+    sent beyond that is skipped and counted.
 
     Args:
-        client: Of the gateway.
+        sender: Takes the frames to the gateway.
         stream: As it was admitted.
         feed: Where frames come from.
-        max_in_flight: None: two deadlines' worth of posts, and at least two.
+        max_in_flight: None: two deadlines' worth of groups, and at least two.
         on_frame: Called with each answered frame, on the event loop.
         now_ns: The monotonic clock; for tests.
         sleep: Waits a number of seconds on that clock; for tests.
@@ -63,7 +71,7 @@ class Camera:
 
     def __init__(
         self,
-        client: FramegateClient,
+        sender: FrameSender,
         stream: StreamHandle,
         feed: FrameFeed,
         *,
@@ -76,7 +84,7 @@ class Camera:
         self.stats = Stats()
         self.contact = Contact()
         self.ended_by: ProblemError | None = None
-        self._client = client
+        self._sender = sender
         self._feed = feed
         self._max_in_flight = max_in_flight or max(2, round(2 * stream.deadline_ms / stream.period_ms))
         self._on_frame = on_frame
@@ -159,11 +167,11 @@ class Camera:
     async def _send(self, group: list[tuple[int, VideoFrame]], sent_ns: int) -> None:
         stream, answered = self.stream, False
         try:
-            results = await self._client.post_frames(stream, [frame.image for _, frame in group])
+            results = await self._sender.post_frames(stream, [frame.image for _, frame in group])
             answered = True
         except ProblemError as error:
             answered = True
-            self.stats.refused += len(group)
+            self.stats.refusals[error.code] += len(group)
             self.contact.answered(sent_ns, str(error))
             if error.code in ENDED_CODES and stream is self.stream:
                 self.ended_by = error

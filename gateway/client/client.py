@@ -1,4 +1,4 @@
-"""An async client of Framegate's HTTP interface.
+"""An async client of Framegate.
 
 ::
 
@@ -8,13 +8,15 @@
         print(result.outcome, result.latency_ms, result.outputs["heatmap"].shape)
         await client.close(stream)
 
-It speaks HTTP only and needs nothing of the server. Every error of the gateway is a `ProblemError`; a
-refused stream is a `NotSchedulable` with evidence and counter-offers; no answer is `GatewayUnreachable`.
+It needs nothing of the server. A camera that sends much may `open` a WebSocket for its frames. Every error of the
+gateway is a `ProblemError`; a refused stream is a `NotSchedulable` with evidence and counter-offers; no answer is
+`GatewayUnreachable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +25,7 @@ import orjson
 
 from gateway.client import wire
 from gateway.client.problems import FRAME_OUTCOMES, GatewayUnreachable, ProblemError
+from gateway.client.socket import StreamSocket
 from gateway.client.types import Admission, CounterOffer, Evidence, FrameResult, StreamHandle, StreamInfo
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -81,7 +84,8 @@ class FramegateClient:
             deadline_ms: Relative deadline of every frame.
             fps: Rate; with a `burst`, of groups. Give this or `period_ms`.
             period_ms: Time between two frames or groups.
-            **fields: ``version, dtype, frames, burst, jitter_ms, start_in_ms, on_late, name``; see the API reference.
+            **fields: ``version, dtype, frames, burst, jitter_ms, start_in_ms, on_late, on_excess,
+                service_class, name``; see the API reference.
 
         Raises:
             NotSchedulable: It was refused.
@@ -100,6 +104,8 @@ class FramegateClient:
             evidence=Evidence.from_json(answer["admission"]),
             burst=int(answer.get("burst", 1)),
             jitter_ms=float(answer.get("jitter_ms", 0.0)),
+            service_class=str(answer.get("service_class", "real_time")),
+            on_excess=str(answer.get("on_excess", "refuse")),
             raw=answer,
         )
 
@@ -138,19 +144,38 @@ class FramegateClient:
 
     # ------------------------------------------------------------ frames
 
-    async def post_frames(self, stream: StreamHandle, frames: Sequence[wire.Frame]) -> list[FrameResult]:
+    @asynccontextmanager
+    async def open(self, stream: StreamHandle) -> AsyncIterator[StreamSocket]:
+        """Open a WebSocket for a stream's frames: cheaper for both sides than a call per frame.
+
+        Raises:
+            ProblemError: The stream is over, or the gateway does not know it.
+            GatewayUnreachable: There is no connection.
+        """
+        socket = await StreamSocket.connect(self.url, stream, self.timeout_s)
+        try:
+            yield socket
+        finally:
+            await socket.aclose()
+
+    async def post_frames(
+        self, stream: StreamHandle, frames: Sequence[wire.Frame], *, timestamp_ms: float | None = None
+    ) -> list[FrameResult]:
         """Send frames and wait for their results, in order.
 
         Args:
             stream: As `register` returned it.
             frames: Arrays of the stream's shape, or their bytes.
+            timestamp_ms: A time of your own; it comes back with the results.
 
         Raises:
             ProblemError: The frames were not accepted. A frame that was accepted and then expired, failed
                 or was cancelled is a result with that outcome, not an exception.
         """
         try:
-            answer = await self._json("POST", stream.frames_url, content=wire.join_frames(stream, frames))
+            headers = {} if timestamp_ms is None else {"framegate-timestamp-ms": repr(timestamp_ms)}
+            body = wire.join_frames(stream, frames)
+            answer = await self._json("POST", stream.frames_url, content=body, headers=headers)
         except ProblemError as error:
             if error.code not in FRAME_OUTCOMES:
                 raise
@@ -234,10 +259,11 @@ class FramegateClient:
         *,
         body: Mapping[str, Any] | None = None,
         content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        headers = OCTETS
+        headers = {**OCTETS, **(headers or {})}
         if body is not None:
             content, headers = orjson.dumps(body), {"content-type": "application/json"}
         answer = await self._request(

@@ -3,7 +3,7 @@
 ::
 
     404 or 410 ──> has somebody closed it at a gateway that runs on? ──> yes: that is meant, the camera ends
-                                      │ no: the gateway was restarted
+                                      │ no: the gateway was restarted, or took the camera for gone
                                       └──> register, with growing pauses, until admitted, refused or out of time
 """
 
@@ -78,9 +78,13 @@ async def register_again(
 
 
 async def _closed_by_somebody(client: FramegateClient, stream: StreamHandle) -> bool:
-    """Whether the gateway knows the stream and runs on: one that stops also closes streams, but is not ready."""
+    """Whether the gateway knows the stream and runs on: one that stops also closes streams, but is not ready.
+
+    A stream that was closed as idle was closed by nobody.
+    """
     try:
-        await client.stream(stream)
+        if (await client.stream(stream)).raw.get("close_reason") == "idle":
+            return False
     except ProblemError as error:
         if error.code == errors.StreamNotFound.code:
             return False

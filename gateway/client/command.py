@@ -42,11 +42,18 @@ def stream(  # noqa: PLR0917 - each is an option of the command
         int, typer.Option(min=1, max=1024, help="Send groups of this many frames, as chunked video comes.")
     ] = 1,
     jitter_ms: Annotated[
-        float,
-        typer.Option(min=0, help="Declare that frames may come this much late, to admission; it makes none late."),
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            min=0,
+            help="Declare that frames may come this much late, to admission; it makes none late. A quarter of 1/fps "
+            "if not given: so late a frame is still sent.",
+        ),
+    ] = None,
     loop: Annotated[bool, typer.Option("--loop", help="Start a file again at its end.")] = False,
     url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
+    http: Annotated[
+        bool, typer.Option("--http", help="Send each frame by a call of its own, not over a WebSocket.")
+    ] = False,
     name: Annotated[str, typer.Option(help="A label for people.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, as the last line.")] = False,
 ) -> None:
@@ -77,6 +84,7 @@ def stream(  # noqa: PLR0917 - each is an option of the command
         duration_s=duration_s or None,
         loop=loop,
         url=url,
+        http=http,
         name=name,
         burst=burst,
         jitter_ms=jitter_ms,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NS_PER_S = 1_000_000_000
+#: By how much of a period a tick may be late and still be sent: the jitter that such a camera has to declare.
+TOLERANCE = 0.25
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Schedule:
 
     def upcoming(self, now_ns: int) -> int:
         """Return the tick to send next: the first that is not used and not too late at `now_ns`."""
-        tolerance_ns = round(NS_PER_S / self.fps / 4)
+        tolerance_ns = round(TOLERANCE * NS_PER_S / self.fps)
         tick = self._next
         if now_ns > self.at_ns(tick) + tolerance_ns:
             tick = max(tick, int((now_ns - tolerance_ns - self.start_ns) * self.fps // NS_PER_S))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gateway.client.camera import Camera
 from gateway.client.stats import IN_FLIGHT, LATE, NO_PICTURE, OUTCOMES
+from gateway.errors import FrameSurplus
 
 #: Between two plain lines of figures when the output is no terminal.
 PLAIN_EVERY_S = 5.0
@@ -39,7 +40,7 @@ def short_source(source: str) -> str:
 
 @dataclass
 class Announcer:
-    """Says once that the gateway is away, and once that it is back.
+    """Says once that the gateway is away, and once that it is back; and once that frames are too many.
 
     Args:
         camera: What is looked at.
@@ -49,6 +50,7 @@ class Announcer:
     camera: Camera
     say: Callable[[str], None]
     _away: bool = False
+    _surplus: bool = False
 
     def look(self) -> None:
         """Compare with the last look."""
@@ -58,6 +60,9 @@ class Announcer:
         elif outage is None and self._away:
             self.say(f"gateway reachable again; {self.camera.stats.lost} frames were lost so far")
         self._away = outage is not None
+        if not self._surplus and (advice := advice_on(self.camera.stats.refusals)):
+            self._surplus = True
+            self.say(f"frames are refused: {advice[-1].strip()}")
 
 
 async def watch(camera: Camera, headline: str, console: Console) -> None:
@@ -114,11 +119,23 @@ def summary_lines(summary: dict[str, Any]) -> list[str]:
         "skipped": ", ".join(f"{count} {_SKIPS[why]}" for why, count in summary["skipped_by_reason"].items() if count),
     }
     lines += [f"  {name} {summary[name]} ({meaning})" for name, meaning in meanings.items() if summary[name]]
+    lines += [f"  {line}" for line in advice_on(summary["refused_by_code"])]
     if summary["p50_latency_ms"] is not None:
         lines.append(f"  latency p50 {summary['p50_latency_ms']:.1f} ms, p99 {summary['p99_latency_ms']:.1f} ms")
     if summary["mean_batch"] is not None:
         lines[-1] += f"; {summary['mean_batch']:.2f} frames per job"
     return lines
+
+
+def advice_on(refusals: Mapping[str, int]) -> list[str]:
+    """Return what a person can do about frames that were refused; `refusals` counts them by code."""
+    surplus = refusals.get(FrameSurplus.code, 0)
+    if not surplus:
+        return []
+    return [
+        f"{surplus} of them came earlier than the stream's contract allows:",
+        "  raise --jitter-ms, or --burst if frames come in groups",
+    ]
 
 
 def _cells(camera: Camera) -> list[str]:

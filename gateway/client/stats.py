@@ -23,7 +23,7 @@ class Stats:
     Attributes:
         sent: Frames sent; equals the outcomes, refused and lost ones, and those in flight.
         outcomes: Answered frames by outcome.
-        refused: Frames that the gateway did not accept.
+        refusals: Frames that the gateway did not accept, by the code of its answer.
         lost: Frames without an answer.
         skips: Ticks at which nothing was sent, by reason: one of `SKIPS`.
         latencies: Of the last answered frames that have one, in ms on the gateway's clock.
@@ -32,7 +32,7 @@ class Stats:
     def __init__(self) -> None:
         self.sent = 0
         self.outcomes: Counter[str] = Counter()
-        self.refused = 0
+        self.refusals: Counter[str] = Counter()
         self.lost = 0
         self.skips: Counter[str] = Counter()
         self.latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
@@ -43,6 +43,11 @@ class Stats:
     def answered(self) -> int:
         """Frames that have an outcome."""
         return self.outcomes.total()
+
+    @property
+    def refused(self) -> int:
+        """Frames that the gateway did not accept."""
+        return self.refusals.total()
 
     @property
     def skipped(self) -> int:
@@ -76,7 +81,7 @@ class Stats:
         for part in parts:
             total.sent += part.sent
             total.outcomes += part.outcomes
-            total.refused += part.refused
+            total.refusals += part.refusals
             total.lost += part.lost
             total.skips += part.skips
             total.latencies.extend(part.latencies)
@@ -90,6 +95,7 @@ class Stats:
             "frames": self.sent,
             **{outcome: self.outcomes[outcome] for outcome in OUTCOMES},
             "refused_frames": self.refused,
+            "refused_by_code": dict(self.refusals),
             "lost": self.lost,
             "skipped": self.skipped,
             "skipped_by_reason": {reason: self.skips[reason] for reason in SKIPS},

@@ -154,6 +154,7 @@ class StreamHandle:
         evidence: What the admission test found.
         burst: Frames of a group; one group comes in a period.
         jitter_ms: How much later than its period a group may come.
+        service_class, on_excess: Whether its frames are promised anything, and what becomes of those beyond it.
         raw: The whole answer.
     """
 
@@ -167,6 +168,8 @@ class StreamHandle:
     evidence: Evidence
     burst: int = 1
     jitter_ms: float = 0.0
+    service_class: str = "real_time"
+    on_excess: str = "refuse"
     raw: Document = field(repr=False, default_factory=dict)
 
 
@@ -178,6 +181,8 @@ class StreamInfo:
         state: ``active``, ``closing``, ``closed`` or ``finished``.
         accepted: Frames taken in.
         outcomes: Ended frames by outcome.
+        demoted: Frames taken that were beyond the contract, as best effort.
+        refused: Frames that were not taken, by reason.
         worst_latency_ms: The largest latency that admission predicted; None if it did not.
         observed_worst_latency_ms: The largest of an answered frame; None before the first.
         raw: The whole answer.
@@ -188,6 +193,8 @@ class StreamInfo:
     state: str
     accepted: int
     outcomes: Mapping[str, int]
+    demoted: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
     worst_latency_ms: float | None = None
     observed_worst_latency_ms: float | None = None
     raw: Document = field(repr=False, default_factory=dict)
@@ -204,8 +211,10 @@ class FrameResult:
         deadline_ms: The stream's relative deadline.
         batch: Frames of the job that it ran in.
         degraded, shape: Whether and at what shape it ran small.
+        demoted: Whether it came beyond the contract and was served as best effort.
         outputs: The frame's own row of each output, without batch axis.
         reason: Why it has no result.
+        timestamp_ms: What it was labelled with when it was sent.
     """
 
     seq: int | None
@@ -216,9 +225,11 @@ class FrameResult:
     queue_ms: float | None = None
     execute_ms: float | None = None
     degraded: bool = False
+    demoted: bool = False
     shape: tuple[int, ...] = ()
     outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     reason: str | None = None
+    timestamp_ms: float | None = None
 
     @classmethod
     def from_json(cls, document: Document) -> FrameResult:
@@ -232,9 +243,11 @@ class FrameResult:
             queue_ms=document.get("queue_ms"),
             execute_ms=document.get("execute_ms"),
             degraded=bool(document.get("degraded", False)),
+            demoted=bool(document.get("demoted", False)),
             shape=tuple(document.get("shape") or ()),
             outputs={name: tensor(value) for name, value in (document.get("outputs") or {}).items()},
             reason=document.get("reason"),
+            timestamp_ms=document.get("timestamp_ms"),
         )
 
 

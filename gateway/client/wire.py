@@ -18,16 +18,21 @@ Frame = npt.NDArray[Any] | bytes | bytearray | memoryview
 
 def raise_for_problem(answer: httpx.Response) -> None:
     """Raise the `ProblemError` that `answer` stands for, if it is an error."""
-    if answer.is_success:
-        return
+    if not answer.is_success:
+        raise problem_of(answer.status_code, answer.content, answer.headers.get("retry-after"))
+
+
+def problem_of(status: int, body: bytes, retry_after: str | None) -> ProblemError:
+    """Return the exception for an answer that is an error; `retry_after` is its header."""
     try:
-        document = orjson.loads(answer.content)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        document = {"detail": answer.text[:500]}
+        document = None
     if not isinstance(document, dict):
-        document = {"detail": answer.text[:500]}
-    retry_after = answer.headers.get("retry-after", "")
-    raise problem(answer.status_code, document, float(retry_after) if retry_after.isdigit() else None)
+        document = {"detail": body[:500].decode(errors="replace")}
+    if (after_ms := document.get("retry_after_ms")) is not None:  # finer than the header
+        return problem(status, document, after_ms / 1e3)
+    return problem(status, document, float(retry_after) if retry_after and retry_after.isdigit() else None)
 
 
 def stream_body(
@@ -79,6 +84,8 @@ def stream_info(document: Mapping[str, Any]) -> StreamInfo:
         state=str(document["state"]),
         accepted=int(document["accepted"]),
         outcomes={str(outcome): int(count) for outcome, count in document["outcomes"].items()},
+        demoted=int(document.get("demoted", 0)),
+        refused={str(reason): int(count) for reason, count in document.get("refused", {}).items()},
         worst_latency_ms=document.get("worst_latency_ms"),
         observed_worst_latency_ms=document.get("observed_worst_latency_ms"),
         raw=document,

@@ -74,6 +74,18 @@ def widen(state: AdmissionState) -> Plan:
     return _finish(state, planned, decision)
 
 
+def retest(state: AdmissionState) -> Plan:
+    """Test whether what has been promised still holds, after execution times have changed."""
+    used = utilization(state)
+    if not state.windows:
+        return _finish(state, state, Decision(Verdict(admitted=True, test="none", phase=0, utilization=used)))
+    demand = max(used, interval_demand(state))
+    if demand > 1 + TOLERANCE:
+        test = which_test(state, unbounded=False)
+        return _finish(state, state, Decision(_refusal(test, 1, Reason.UTILIZATION, demand)))
+    return _finish(state, state, decide(state, used, newcomer=False, slots=state.config.guard))
+
+
 def with_candidate(state: AdmissionState, candidate: StreamSpec, stream_id: str) -> AdmissionState:
     """Return `state` as it would be right after the candidate's admission: its stream is the last one."""
     category = candidate.category(state.worker)
@@ -102,7 +114,6 @@ def with_candidate(state: AdmissionState, candidate: StreamSpec, stream_id: str)
         burst=candidate.burst,
         jitter_ns=candidate.jitter_ns,
         group_left=candidate.burst,
-        earliest_ns=state.now_ns + candidate.start_in_ns,
     )
     return replace(state, windows=(*windows, opened), streams=(*state.streams, phase))
 
@@ -111,6 +122,8 @@ def _plan(state: AdmissionState, candidate: StreamSpec, stream_id: str, *, slots
     category = candidate.category(state.worker)
     promised = candidate.service_class is ServiceClass.REAL_TIME
     test = which_test(state, unbounded=candidate.frames is None and promised)
+    if candidate.internal and not promised:
+        return _finish(state, state, Decision(Verdict(admitted=True, test="none", phase=0)))
     if not state.profile.has(category):
         return _finish(state, state, Decision(_refusal(test, 0, Reason.NOT_PROFILED)))
     if state.profile.execution_ns(category, 1) > candidate.deadline_ns:

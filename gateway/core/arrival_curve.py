@@ -1,8 +1,8 @@
 """How many frames the windows of a category can hold, whatever its streams do within their contracts.
 
-Two kinds of bound, both of which a policer (GCRA on groups) enforces. In any interval of length L a stream sends at
-most ``burst * ceil((L + jitter) / period)`` frames. In the interval of length L that begins now it can send its k-th
-next group no earlier than ``earliest_ns + k * period``, and no earlier than ``now - jitter + k * period``.
+Two kinds of bound, both of which the policer (`gateway.core.policing`) enforces. In any interval of length L a stream
+sends at most ``burst * ceil((L + jitter) / period)`` frames. In the interval of length L that begins now it can send
+its k-th next group no earlier than ``earliest_ns + k * period``, and no earlier than ``now - jitter + k * period``.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Batch:
         self.frames.append(frame)
         deadline_ns = frame.deadline_ns
         self.earliest_ns = min(self.earliest_ns, deadline_ns)
-        if deadline_ns < self.expiry_ns and frame.on_late is OnLate.DROP:
+        if deadline_ns < self.expiry_ns and frame.on_late is not OnLate.SERVE:
             self.expiry_ns = deadline_ns
 
     def remove(self, index: int) -> Move | None:
@@ -108,7 +108,7 @@ class Batch:
         index = 0
         while index < len(self.frames):
             frame = self.frames[index]
-            if frame.deadline_ns <= now_ns and frame.on_late is OnLate.DROP:
+            if frame.deadline_ns <= now_ns and frame.on_late is not OnLate.SERVE:
                 gone.append(frame)
                 move = self.remove(index)
                 if move:
@@ -131,4 +131,4 @@ class Batch:
     def _settle(self) -> None:
         frames = self.frames
         self.earliest_ns = min((f.deadline_ns for f in frames), default=NEVER_NS)
-        self.expiry_ns = min((f.deadline_ns for f in frames if f.on_late is OnLate.DROP), default=NEVER_NS)
+        self.expiry_ns = min((f.deadline_ns for f in frames if f.on_late is not OnLate.SERVE), default=NEVER_NS)

@@ -162,6 +162,12 @@ class Batcher:
         """Take a batch out of the open window."""
         (self.spare if batch.standing is Standing.SPARE else self.batches).remove(batch)
 
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """Let others take the place of a batch of the open window."""
+        batches = self.spare if batch.standing is Standing.SPARE else self.batches
+        place = batches.index(batch)
+        batches[place : place + 1] = parts
+
     def arm(self) -> bool:
         """Return True once per joint: the engine has to remember it from now on."""
         if self._armed_ns == self.joint_ns:

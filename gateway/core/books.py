@@ -9,7 +9,13 @@ from collections.abc import Iterable
 
 from gateway.core.batcher import Batcher
 from gateway.core.plan_state import StreamPhase
-from gateway.core.types import Frame, Outcome, StreamSpec
+from gateway.core.policing import Policer
+from gateway.core.types import Frame, Outcome, ServiceClass, StreamSpec
+
+#: The outcomes of frames that have a result.
+ANSWERED = frozenset({Outcome.MET, Outcome.MISSED})
+#: A stream whose `Stream.blamed` has come to this is suspect.
+SUSPECT = 3
 
 
 class ModelBooks:
@@ -28,16 +34,20 @@ class Stream:
     Attributes:
         id, spec: As registered.
         batcher: Of its category.
+        excess: That of its frames beyond the contract, if they are served as best effort.
+        policer: Says which frames are within the contract; None for best effort, which has none.
         totals: Of its model.
         admitted_ns: When.
         closed: Whether `CloseStream` came.
         accepted: Frames taken so far; also the next ``seq``.
+        demoted: How many of them were beyond the contract.
+        refused: Frames that were not taken, by reason.
         outcomes: How its frames ended.
         frames: Those in flight, by ``seq``.
         anchor_ns: The earliest arrival of the group that is awaited or arriving, on the grid as observed.
         arrived: Frames of that group that have come.
-        earliest_ns: No phase lets its next frame come earlier (GCRA, for groups of one frame).
         quiet: Whether the engine has taken note that it takes no further frame.
+        blamed: How many refused batches in a row it has lost frames to, without proof of its innocence.
     """
 
     __slots__ = (
@@ -46,32 +56,59 @@ class Stream:
         "anchor_ns",
         "arrived",
         "batcher",
+        "blamed",
         "closed",
-        "earliest_ns",
+        "demoted",
+        "excess",
         "frames",
         "id",
         "outcomes",
+        "policer",
         "quiet",
+        "refused",
         "spec",
         "totals",
     )
 
     def __init__(
-        self, stream_id: str, spec: StreamSpec, batcher: Batcher, totals: ModelBooks, now_ns: int, *, anchor_ns: int
+        self,
+        stream_id: str,
+        spec: StreamSpec,
+        batcher: Batcher,
+        totals: ModelBooks,
+        now_ns: int,
+        *,
+        anchor_ns: int,
+        excess: Batcher | None = None,
     ) -> None:
         self.id = stream_id
         self.spec = spec
         self.batcher = batcher
+        self.excess = excess
+        policed = spec.service_class is ServiceClass.REAL_TIME
+        self.policer = Policer(spec.period_ns, spec.burst, spec.jitter_ns) if policed else None
         self.totals = totals
         self.admitted_ns = now_ns
         self.closed = False
         self.accepted = 0
+        self.demoted = 0
+        self.refused: dict[str, int] = {}
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.frames: dict[int, Frame] = {}
         self.anchor_ns = anchor_ns
         self.arrived = 0
-        self.earliest_ns = anchor_ns
         self.quiet = False
+        self.blamed = 0
+
+    @property
+    def suspect(self) -> bool:
+        """Whether its frames go alone: one of them was refused alone, or several batches in a row with some of them."""
+        return self.blamed >= SUSPECT
+
+    @property
+    def batchers(self) -> tuple[Batcher, ...]:
+        """All that its frames may stand in."""
+        return (self.batcher,) if self.excess is None else (self.batcher, self.excess)
 
     @property
     def remaining(self) -> int | None:
@@ -118,23 +155,26 @@ class Stream:
             jitter_ns=spec.jitter_ns,
             group_left=left,
             overdue=overdue,
-            earliest_ns=self.earliest_ns if spec.burst == 1 or not self.accepted else None,
+            earliest_ns=None if self.policer is None else self.policer.earliest_ns,
         )
 
-    def accept(self, job_id: int, now_ns: int) -> Frame:
-        """Take the next frame into batch `job_id`."""
+    def accept(self, job_id: int, now_ns: int, *, deadline_ns: int | None = None, demoted: bool = False) -> Frame:
+        """Take the next frame into batch `job_id`; `deadline_ns` is relative, the stream's own unless given."""
         spec = self.spec
-        frame = Frame(self.id, self.accepted, now_ns, now_ns + spec.deadline_ns, job_id, spec.on_late)
+        due_ns = now_ns + (spec.deadline_ns if deadline_ns is None else deadline_ns)
+        frame = Frame(self.id, self.accepted, now_ns, due_ns, job_id, spec.on_late, demoted)
         self.frames[frame.seq] = frame
         self.accepted += 1
         self.totals.accepted += 1
-        self._observe(now_ns)
+        if demoted:
+            self.demoted += 1
+        else:
+            self._observe(now_ns)
         return frame
 
     def _observe(self, now_ns: int) -> None:
         """Let the grid follow a frame of `now_ns`: its group's anchor lies in [now - jitter, now]."""
         spec = self.spec
-        self.earliest_ns = max(min(self.earliest_ns, now_ns), now_ns - spec.jitter_ns) + spec.period_ns
         late_ns = now_ns - self.anchor_ns - spec.jitter_ns
         if late_ns >= spec.period_ns:
             self.arrived = 0
@@ -158,6 +198,8 @@ class Stream:
         del self.frames[seq]
         self.outcomes[outcome] += 1
         self.totals.outcomes[outcome] += 1
+        if self.blamed and outcome in ANSWERED:
+            self.blamed = 0
 
 
 class Ledger:
@@ -174,19 +216,33 @@ class Ledger:
         self.models: dict[str, ModelBooks] = {}
         self.refused: dict[str, int] = {}
 
-    def open(self, stream_id: str, spec: StreamSpec, batcher: Batcher, now_ns: int, anchor_ns: int) -> None:
-        """Enter an admitted stream whose first frame is expected at `anchor_ns`."""
+    def open(
+        self,
+        stream_id: str,
+        spec: StreamSpec,
+        batcher: Batcher,
+        now_ns: int,
+        *,
+        anchor_ns: int,
+        excess: Batcher | None = None,
+    ) -> None:
+        """Enter an admitted stream whose first frame is expected at `anchor_ns`; `excess`: see `Stream`."""
         totals = self.models.setdefault(spec.model, ModelBooks())
-        self.streams[stream_id] = Stream(stream_id, spec, batcher, totals, now_ns, anchor_ns=anchor_ns)
+        self.streams[stream_id] = Stream(stream_id, spec, batcher, totals, now_ns, anchor_ns=anchor_ns, excess=excess)
 
-    def refuse(self, reason: str, count: int) -> None:
-        """Count frames that were not accepted."""
-        self.refused[reason] = self.refused.get(reason, 0) + count
+    def refuse(self, stream: Stream | None, reason: str, count: int) -> None:
+        """Count frames that were not accepted, of a stream or of none that is known."""
+        for refused in (self.refused,) if stream is None else (self.refused, stream.refused):
+            refused[reason] = refused.get(reason, 0) + count
 
     def in_flight(self, stream_id: str, seq: int) -> Frame | None:
         """Return a frame that has not ended; None when there is none of that name."""
         stream = self.streams.get(stream_id)
         return None if stream is None else stream.frames.get(seq)
+
+    def renew(self, frame: Frame) -> None:
+        """A frame in flight has been put into another batch."""
+        self.streams[frame.stream_id].frames[frame.seq] = frame
 
     def end_frames(self, frames: Iterable[Frame], outcomes: Iterable[Outcome]) -> list[str]:
         """Record how frames ended; return the ids of streams that have no frame left, each once, in order."""

@@ -39,7 +39,15 @@ class EngineConfig:
         admission_test: Which Phase 2 decides.
         guard: Keep the plan of the exact test and dispatch by it; without, plain EDF (the paper), under which an
             admitted set can miss.
+        policing: Hold streams to their contracts. Without, frames beyond them are taken like others: with the guard a
+            stream that sends them harms only itself, under the sporadic test nothing holds it back.
         best_effort_window_ns: The window of best-effort categories.
+        best_effort_blocking_ns: Best-effort jobs of up to this length may hold up promised work even where no promised
+            job is as long; admission allows for it.
+        best_effort_max_waiting: Best-effort frames that may wait; further ones are refused.
+        adaptation: Run a category at the next smaller profiled shape while it has a penalty to pay back.
+        cold_after_ns: The overrun of a job that began on a device idle for so long is not held against its category:
+            clocks go down meanwhile, and smaller frames would not bring them up.
         dispatch_overhead_ns: Added to every profiled execution time.
         utilization_test: Formula of Phase 1.
 
@@ -52,7 +60,12 @@ class EngineConfig:
     max_horizon_frames: int = 100_000
     admission_test: AdmissionTest = AdmissionTest.AUTO
     guard: bool = True
+    policing: bool = True
     best_effort_window_ns: int = NS_PER_S
+    best_effort_blocking_ns: int = 0
+    best_effort_max_waiting: int = 1_024
+    adaptation: bool = True
+    cold_after_ns: int = NS_PER_S // 2
     dispatch_overhead_ns: int = 0
     utilization_test: UtilizationTest = UtilizationTest.ENVELOPE
 
@@ -65,6 +78,9 @@ class EngineConfig:
             ("best_effort_window_ns", self.best_effort_window_ns, 1),
             ("max_horizon_frames", self.max_horizon_frames, 1),
             ("dispatch_overhead_ns", self.dispatch_overhead_ns, 0),
+            ("best_effort_blocking_ns", self.best_effort_blocking_ns, 0),
+            ("cold_after_ns", self.cold_after_ns, 0),
+            ("best_effort_max_waiting", self.best_effort_max_waiting, 1),
         ):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")

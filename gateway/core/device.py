@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.core.batch import NEVER_NS
 from gateway.core.types import Job
 
 
@@ -12,15 +13,18 @@ class Device:
         worker: Its id.
         running: The job sent to it and not yet answered.
         since_ns: When that job started; meaningless without one.
+        idle_ns: For how long nothing had run before it; `NEVER_NS` for the first.
         lost: Nothing can be sent to it.
     """
 
-    __slots__ = ("lost", "running", "since_ns", "worker")
+    __slots__ = ("_ended_ns", "idle_ns", "lost", "running", "since_ns", "worker")
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self.running: Job | None = None
         self.since_ns = 0
+        self.idle_ns = NEVER_NS
+        self._ended_ns: int | None = None
         self.lost = False
 
     @property
@@ -33,13 +37,15 @@ class Device:
         assert self.free, f"job {job.id} was started on a device that is not free"
         self.running = job
         self.since_ns = now_ns
+        self.idle_ns = NEVER_NS if self._ended_ns is None else now_ns - self._ended_ns
 
-    def stop(self, job_id: int | None = None) -> Job | None:
+    def stop(self, job_id: int | None, now_ns: int) -> Job | None:
         """End the running job and return it; None when there is none, or another than `job_id` is running."""
         job = self.running
         if job is None or (job_id is not None and job.id != job_id):
             return None
         self.running = None
+        self._ended_ns = now_ns
         return job
 
     def free_ns(self, now_ns: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gateway.core.batch import NEVER_NS, Batch, Standing
 from gateway.core.batcher import Batcher
-from gateway.core.edf import by_deadline
+from gateway.core.edf import by_age, by_deadline
 from gateway.core.guard import Guard
 from gateway.core.waiting import Waiting
 
@@ -62,11 +62,12 @@ def _unpromised(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
 
 
 def _best_effort(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
-    """Oldest first; those past their joint are older than those that wait for it."""
-    yield from waiting.best_effort
+    """Oldest first, whether past their joint or waiting for it."""
+    firsts: list[Batch] = []
     if early:
         firsts = [b.batches[0] for b in waiting.batchers.values() if b.batches and b.standing is Standing.BEST_EFFORT]
-        yield from sorted(firsts, key=lambda batch: batch.id)
+        firsts.sort(key=by_age)
+    yield from heapq.merge(waiting.best_effort, firsts, key=by_age) if firsts else waiting.best_effort
 
 
 def _by_plan(waiting: Waiting, guard: Guard, now_ns: int, *, early: bool) -> Batch | None:

@@ -54,10 +54,14 @@ class CloseStream:
 
 @dataclass(frozen=True, slots=True)
 class FramesArrived:
-    """`count` frames of one stream are complete in the driver's hands."""
+    """`count` frames of one stream are complete in the driver's hands.
+
+    `deadline_ns` is their relative deadline, where it is not the stream's own; for best-effort streams only.
+    """
 
     stream_id: str
     count: int = 1
+    deadline_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +74,33 @@ class FrameCancelled:
 
 @dataclass(frozen=True, slots=True)
 class JobFinished:
-    """The device answered."""
+    """The device answered.
+
+    `warm_up`: it was the first execution of its model, shape and batch since the model was loaded, so that how long it
+    took says nothing.
+    """
 
     job_id: int
+    warm_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The device refused the job, or its answer cannot be used."""
+    """The device refused the job, or its answer cannot be used.
+
+    `retry`: it may be the fault of one of the frames; each may be tried again on its own.
+    """
 
     job_id: int
+    reason: str
+    retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LimitBatches:
+    """Batches of a category are refused where single frames are not, by experience outside of the engine."""
+
+    category: Category
     reason: str
 
 
@@ -110,6 +131,7 @@ Event = (
     | FrameCancelled
     | JobFinished
     | JobFailed
+    | LimitBatches
     | WorkerLost
     | WorkerBack
     | Tick
@@ -120,6 +142,7 @@ Event = (
 EVENT_RANK: dict[type[Event], int] = {
     JobFinished: 0,
     JobFailed: 0,
+    LimitBatches: 1,
     WorkerLost: 1,
     WorkerBack: 1,
     CloseStream: 2,
@@ -185,11 +208,17 @@ class AcceptFrames:
 
 @dataclass(frozen=True, slots=True)
 class RefuseFrames:
-    """`count` frames were not accepted. `reason`: unknown_stream, closed, finished."""
+    """`count` frames were not accepted.
+
+    `reason`: unknown_stream, closed, finished, surplus (beyond the contract), best_effort_full (too many wait).
+    `retry_ns`: for surplus, the absolute instant from which as many frames would conform; None if that many never do
+    together.
+    """
 
     stream_id: str
     count: int
     reason: str
+    retry_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +247,53 @@ class DropFrames:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryFrames:
+    """A job failed, and these of its frames are tried again, each alone.
+
+    After `BatchLimited` also those of batches that have not started, which would fail.
+
+    Attributes:
+        job: As it was started, or stands. Its other frames are in a `DropFrames` that follows.
+        frames: Each with the id of its new batch as `Frame.job`.
+        indices: Where each stands in ``job.frames``, and so in the failed batch's bytes.
+    """
+
+    job: Job
+    frames: tuple[Frame, ...]
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PenaltyChanged:
+    """Adaptation: a category has overrun, or paid back.
+
+    Attributes:
+        category: Native one of the frames.
+        penalty_ns: What it still has to pay back.
+        shape: The shape its jobs are scaled down to from now on; None: their own.
+        reason: overrun, paid_back, no_smaller_shape; ended: with the category's last stream.
+    """
+
+    category: Category
+    penalty_ns: int
+    shape: tuple[int, ...] | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimited:
+    """Batches of a category fail where single frames do not: from now on its jobs have at most `most` frames.
+
+    `verdict` is that of all admitted streams with this limit; not admitted: what was promised may not hold any more.
+    """
+
+    category: Category
+    most: int
+    reason: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class DeliverFrames:
     """The job's results go to their streams.
 
@@ -225,12 +301,14 @@ class DeliverFrames:
         job: As it was started.
         outcomes: `met` or `missed` for each of ``job.frames``.
         finished_ns: When the device answered.
+        cause: Why it took longer than profiled: a word of `gateway.core.adaptation.Cause`; empty when it did not.
     """
 
     job: Job
     outcomes: tuple[Outcome, ...]
     finished_ns: int
     started_ns: int
+    cause: str = ""
 
 
 Action = (
@@ -243,5 +321,8 @@ Action = (
     | RefuseFrames
     | StartJob
     | DropFrames
+    | RetryFrames
+    | PenaltyChanged
+    | BatchLimited
     | DeliverFrames
 )

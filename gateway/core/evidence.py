@@ -27,9 +27,13 @@ def worst_latency_ns(
 
 
 def first_miss(planned: AdmissionState, jobs: PseudoJobs, imitation: Imitation) -> FirstMiss:
-    """Return the job that would be late; times relative to the instant of the state."""
+    """Return the job that would be late; times relative to the instant of the state.
+
+    Its finish is that after a best-effort job, as far as these may hold up promised work.
+    """
     assert imitation.missed is not None, "there is no miss to tell of"
-    row, finish_ns, now_ns = imitation.missed, int(imitation.finish[-1]), planned.now_ns
+    row, now_ns = imitation.missed, planned.now_ns
+    finish_ns = int(imitation.finish[-1]) + planned.config.best_effort_blocking_ns
     held = len(planned.ready)
     if row < held:
         job = planned.ready[row]

@@ -47,6 +47,8 @@ class Rows:
     Attributes:
         release: When the imitator may take it; for a job that is held back on purpose, its planned start.
         deadline, execution: Of each.
+        margin_ns: How much before its deadline each has to end, so that a best-effort job of that length may start
+            whenever the device is idle: with all slots so early, the invariant of the guard lets it.
         held: How many are ready jobs.
     """
 
@@ -54,6 +56,7 @@ class Rows:
     deadline: _Ints
     execution: _Ints
     held: int
+    margin_ns: int = 0
 
 
 def rows_of(state: AdmissionState, jobs: PseudoJobs) -> Rows:
@@ -63,14 +66,16 @@ def rows_of(state: AdmissionState, jobs: PseudoJobs) -> Rows:
     on purpose, and an imitator that does not know it would refuse the very set that is running.
     """
     ready, now_ns = state.ready, state.now_ns
+    margin_ns = state.config.best_effort_blocking_ns
     if not ready:
-        return Rows(jobs.release, jobs.deadline, jobs.execution, 0)
+        return Rows(jobs.release, jobs.deadline, jobs.execution, 0, margin_ns)
     planned = [max(0, t - now_ns) for t in state.planned_ns] or [0] * len(ready)
     return Rows(
         release=np.concatenate([ints(planned), jobs.release]),
         deadline=np.concatenate([ints([job.deadline_ns - now_ns for job in ready]), jobs.deadline]),
         execution=np.concatenate([ints([job.execution_ns for job in ready]), jobs.execution]),
         held=len(ready),
+        margin_ns=margin_ns,
     )
 
 
@@ -99,11 +104,11 @@ def imitate_rows(rows: Rows, free_ns: int) -> Imitation:
         [*release.tolist(), _NEVER_NS],
         [*rank.tolist(), 0],
         rows.execution[row_of_rank].tolist(),
-        rows.deadline[row_of_rank].tolist(),
+        (rows.deadline[row_of_rank] - rows.margin_ns).tolist(),
     )
     order = row_of_rank[ranks]
     ended = ints(finish)
-    late = bool(finish) and bool(ended[-1] > rows.deadline[order[-1]])
+    late = bool(finish) and bool(ended[-1] > rows.deadline[order[-1]] - rows.margin_ns)
     return Imitation(order, ended, int(order[-1]) if late else None)
 
 

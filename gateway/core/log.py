@@ -13,11 +13,14 @@ from gateway.core.events import (
     AcceptFrames,
     Action,
     Admitted,
+    BatchLimited,
     DeliverFrames,
     DropFrames,
+    PenaltyChanged,
     PlanStale,
     RefuseFrames,
     Rejected,
+    RetryFrames,
     StartJob,
     StreamEnded,
     WindowWidened,
@@ -32,7 +35,7 @@ def entry(t_ns: int, action: Action) -> dict[str, Any]:
 
 
 def _describe(action: Action) -> dict[str, Any]:
-    if isinstance(action, AcceptFrames | RefuseFrames | DropFrames):
+    if isinstance(action, AcceptFrames | RefuseFrames | DropFrames | RetryFrames):
         return _of_frames(action)
     if isinstance(action, StartJob | DeliverFrames):
         return _of_job(action)
@@ -49,10 +52,25 @@ def _describe(action: Action) -> dict[str, Any]:
             line = {"action": "window_widened", "category": str(action.category), "window_ns": action.window_ns}
         case StreamEnded():
             line = {"action": "stream_ended", "stream": action.stream_id, "reason": action.reason}
+        case PenaltyChanged():
+            line = {
+                "action": "penalty_changed",
+                "category": str(action.category),
+                "penalty_ns": action.penalty_ns,
+                "shape": None if action.shape is None else list(action.shape),
+                "reason": action.reason,
+            }
+        case BatchLimited():
+            line = {
+                "action": "batch_limited",
+                "category": str(action.category),
+                "batch": action.most,
+                "limited_by": action.reason,
+            } | _verdict(action.verdict)
     return line
 
 
-def _of_frames(action: AcceptFrames | RefuseFrames | DropFrames) -> dict[str, Any]:
+def _of_frames(action: AcceptFrames | RefuseFrames | DropFrames | RetryFrames) -> dict[str, Any]:
     match action:
         case AcceptFrames():
             return {"action": "accept_frames", "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames]}
@@ -62,6 +80,12 @@ def _of_frames(action: AcceptFrames | RefuseFrames | DropFrames) -> dict[str, An
                 "stream": action.stream_id,
                 "batch": action.count,
                 "reason": action.reason,
+            }
+        case RetryFrames():
+            return {
+                "action": "retry_frames",
+                "job": action.job.id,
+                "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames],
             }
         case DropFrames():
             return {
@@ -86,7 +110,7 @@ def _of_job(action: StartJob | DeliverFrames) -> dict[str, Any]:
         "actual_ns": action.finished_ns - action.started_ns,
         "planned_end_ns": job.planned_end_ns,
         "outcomes": [outcome.value for outcome in action.outcomes],
-    }
+    } | ({"cause": action.cause} if action.cause else {})
 
 
 def _name(frame: Frame) -> list[str | int]:
@@ -101,7 +125,7 @@ def _job(job: Job) -> dict[str, Any]:
         "release_ns": job.release_ns,
         "deadline_ns": job.deadline_ns,
         "early": job.early,
-    }
+    } | ({"shape": list(job.small.shape)} if job.small else {})
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

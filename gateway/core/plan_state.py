@@ -45,8 +45,8 @@ class StreamPhase:
         remaining: Frames to come, overdue ones among them, at least 1; None when unbounded.
         group_left: Frames of the first group that have not come, 1 to `burst`.
         overdue: 0 to `burst`.
-        earliest_ns: No phase lets its next group come earlier: what GCRA says, which forgets a group that is missing.
-            For groups of several frames it is known only before the first; None: only the contract bounds them.
+        earliest_ns: The policer lets its next group in no earlier, whatever its phase; None: only the contract bounds
+            it, since its first group has not come.
     """
 
     stream_id: str

@@ -28,6 +28,12 @@ def _key(category: Category) -> _Key:
 #: See `_table`.
 _WASTE = 1.5
 
+#: Datatypes of values that can be averaged, as scaling does.
+PIXELS = frozenset({"UINT8", "UINT16", "INT16", "FP16", "FP32", "FP64"})
+#: A last axis of up to this many is taken for channels; more is the width of a picture in another layout.
+MOST_CHANNELS = 4
+_PICTURE_AXES = 3
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -54,19 +60,24 @@ class Profile:
     created: str = ""
     dispatch_overhead_ns: int = 0
     _tables: dict[_Key, tuple[int, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _typical: dict[_Key, tuple[int, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Build the table of each category: index n holds E(n), index 0 holds 0."""
         measured: dict[_Key, dict[int, int]] = {}
+        medians: dict[_Key, dict[int, int]] = {}
         for entry in self.entries:
-            sizes = measured.setdefault((entry.model, entry.version, entry.shape, entry.dtype), {})
+            key = (entry.model, entry.version, entry.shape, entry.dtype)
+            sizes = measured.setdefault(key, {})
             if entry.batch in sizes:
                 raise ProfileError(
                     f"{entry.model}/{entry.version} {list(entry.shape)} batch {entry.batch} is in the profile twice"
                 )
             sizes[entry.batch] = max(1, round(entry.execution_ms * NS_PER_MS))
+            medians.setdefault(key, {})[entry.batch] = max(1, round(entry.p50_ms * NS_PER_MS))
         for key, sizes in measured.items():
-            self._tables[key] = _table(sizes, self.dispatch_overhead_ns)
+            table = self._tables[key] = _table(sizes, self.dispatch_overhead_ns)
+            self._typical[key] = _monotone(medians[key], self.dispatch_overhead_ns)[: len(table)]
 
     def plus_overhead(self, overhead_ns: int) -> Profile:
         """Return the same profile with `overhead_ns` more on every execution time."""
@@ -83,6 +94,10 @@ class Profile:
             KeyError: The category is not profiled.
         """
         return self._tables[_key(category)]
+
+    def typical(self, category: Category) -> tuple[int, ...]:
+        """Return the medians in ns, as `table` returns E: what to expect, where E is what to plan with."""
+        return self._typical[_key(category)]
 
     def execution_ns(self, category: Category, n: int) -> int:
         """Return E(category, n) in ns, dispatch overhead included.
@@ -108,6 +123,32 @@ class Profile:
         """Return the profiled shapes of a model, smallest first (by elements, then by axes)."""
         found = [shape for m, v, shape, d in self._tables if (m, v, d) == (model, version, dtype)]
         return sorted(found, key=lambda shape: (math.prod(shape), shape))
+
+    def without_batches(self, category: Category) -> Profile:
+        """Return the same profile, in which a batch of `category` holds one frame; its E stays."""
+        key = _key(category)
+        own = [e for e in self.entries if (e.model, e.version, e.shape, e.dtype) == key]
+        others = tuple([entry for entry in self.entries if entry not in own])
+        single = replace(min(own, key=lambda entry: entry.batch), batch=1)
+        return replace(self, entries=(*others, single))
+
+    def next_smaller(self, category: Category) -> Category | None:
+        """Return the category of the largest profiled shape to which pictures of `category` can be scaled down.
+
+        None if there is none, or the frames are not pictures: [height, width, channels] of a type of `PIXELS`.
+        """
+        shape = category.shape
+        if len(shape) != _PICTURE_AXES or shape[-1] > MOST_CHANNELS or category.dtype not in PIXELS:
+            return None
+        smaller = [
+            other
+            for other in self.shapes(category.model, category.version, category.dtype)
+            if other != shape
+            and len(other) == _PICTURE_AXES
+            and other[-1] == shape[-1]
+            and all(axis <= own for axis, own in zip(other, shape, strict=True))
+        ]
+        return replace(category, shape=smaller[-1]) if smaller else None
 
     def versions(self, model: str) -> list[str]:
         """Return the profiled versions of a model, oldest first (numbers by value, before other words)."""
@@ -164,15 +205,21 @@ def _table(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:
     measurement is off by, and fewer jobs have their own advantages. Which batches pay is seen without the overhead, so
     that it does not depend on a setting.
     """
-    table = [0]
-    worst = 0
-    for batch in sorted(measured):
-        worst = max(worst, measured[batch])
-        table += [worst] * (batch - len(table) + 1)
+    table = list(_monotone(measured, 0))
     smaller = sorted(measured)[:-1]
     while smaller and split(tuple(table[: smaller[-1] + 1]), len(table) - 1) * _WASTE < table[-1]:
         del table[smaller.pop() + 1 :]
     return (0, *(time_ns + overhead_ns for time_ns in table[1:]))
+
+
+def _monotone(measured: Mapping[int, int], overhead_ns: int) -> tuple[int, ...]:
+    """Return times by batch size that do not fall; a size that was not measured takes the next larger one's."""
+    table = [0]
+    worst = 0
+    for batch in sorted(measured):
+        worst = max(worst, measured[batch])
+        table += [worst + overhead_ns] * (batch - len(table) + 1)
+    return tuple(table)
 
 
 def _items(data: Mapping[str, Any], name: str, *, required: bool = True) -> Iterable[Any]:

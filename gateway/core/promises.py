@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.core.batch import NEVER_NS, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Ledger
@@ -13,7 +15,8 @@ from gateway.core.installation import Installation, Places, joint_after
 from gateway.core.plan import Plan
 from gateway.core.profile import Profile
 from gateway.core.reservation import Journal
-from gateway.core.types import Category, ServiceClass, StreamSpec
+from gateway.core.types import Category, OnExcess, ServiceClass, StreamSpec
+from gateway.core.verdict import Reason, Verdict
 from gateway.core.waiting import Waiting
 
 
@@ -24,6 +27,7 @@ class Promises:
         generation: Counts what was committed: admissions, ends of streams, changes of windows.
         started: Counts the jobs started.
         journal: The latest frames.
+        broken: Why what was promised does not hold any more; None while it does.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Promises:
         self._profile = profile
         self._config = config
         self._widening = (-1, False)
+        self.broken: Verdict | None = None
 
     # ------------------------------------------------------------ streams
 
@@ -63,10 +68,13 @@ class Promises:
         # A best-effort stream that was admitted without a test leaves everything else as it is.
         if plan.windows and plan.verdict.test != "none" and not self._install(plan, now_ns, inline=inline):
             return None
-        batcher = self._open(category, spec, now_ns)
+        batcher, excess = self._open(category, spec, now_ns), None
         self._waiting.join(batcher, spec.deadline_ns)
+        if spec.on_excess is OnExcess.BEST_EFFORT and category.service_class is ServiceClass.REAL_TIME:
+            excess = self._open(replace(category, service_class=ServiceClass.BEST_EFFORT), spec, now_ns)
+            self._waiting.join(excess, spec.deadline_ns)
         self._waiting.hush()
-        self._ledger.open(stream_id, spec, batcher, now_ns, anchor_ns)
+        self._ledger.open(stream_id, spec, batcher, now_ns, anchor_ns=anchor_ns, excess=excess)
         self.generation += 1
         return category
 
@@ -74,7 +82,9 @@ class Promises:
         """Return the candidate's windows, opened or shrunk here if the plan has not done it."""
         real_time = category.service_class is ServiceClass.REAL_TIME
         window_ns = spec.deadline_ns // 2 if real_time else self._config.best_effort_window_ns
-        batcher = self._waiting.batcher(category, self._profile.table(category), window_ns, now_ns + window_ns)
+        known = spec.assumed_ns is None or self._profile.has(category)
+        table = self._profile.table(category) if known else (0, spec.assumed_ns or 0)
+        batcher = self._waiting.batcher(category, table, window_ns, now_ns + window_ns)
         if window_ns < batcher.window_ns:
             joint_ns = min(batcher.next_joint_ns(now_ns), now_ns + window_ns)
             self._waiting.rule(batcher, window_ns, joint_ns, now_ns)
@@ -83,11 +93,14 @@ class Promises:
     # ------------------------------------------------------------ windows
 
     def can_widen(self) -> bool:
-        """Whether some W could grow, by the streams that are here, and that was not refused since the last change."""
+        """Whether some W could grow, by the streams that are here, and that was not refused since the last change.
+
+        Or whether a promise is broken, which those that are left may allow to be given again.
+        """
         if self._widening[0] != self.generation:
             batchers = self._waiting.batchers.values()
             wider = any(b.standing is Standing.PROMISED and b.widest_ns > b.window_ns for b in batchers)
-            self._widening = (self.generation, wider)
+            self._widening = (self.generation, wider or self.broken is not None)
         return self._widening[1]
 
     def widen(self, event: WidenWindows, plan: Plan, now_ns: int) -> list[Action]:
@@ -106,6 +119,21 @@ class Promises:
             WindowWidened(c, batchers[c].window_ns) for c, was_ns in before.items() if batchers[c].window_ns > was_ns
         ]
 
+    # ------------------------------------------------------------ another profile
+
+    def renew(self, profile: Profile, plan: Plan, now_ns: int) -> Verdict:
+        """Rest on other execution times from now on: by `plan`, made of this very moment, or, failing that, by none."""
+        self._profile = profile
+        self.generation += 1
+        verdict = plan.verdict
+        if verdict.admitted and plan.windows and not self._install(plan, now_ns, inline=True):
+            verdict = replace(verdict, admitted=False, reason=Reason.DEADLINE_MISS)
+        if not verdict.admitted:
+            self._waiting.follow(None, (), self._waiting.blocking_ns)
+            self.broken = verdict
+        self._waiting.hush()
+        return verdict
+
     # ------------------------------------------------------------ plans
 
     def _install(self, plan: Plan, now_ns: int, *, inline: bool) -> bool:
@@ -122,7 +150,8 @@ class Promises:
         elif self._waiting.guard is not None and not inline and not self._followed_edf(plan):
             return False
         self._rule(plan, now_ns)
-        self._waiting.follow(guard, places, _blocking_ns(plan))
+        self._waiting.follow(guard, places, _blocking_ns(plan, self._config.best_effort_blocking_ns))
+        self.broken = None
         return True
 
     def _prepare(self, plan: Plan, now_ns: int, *, inline: bool) -> Installation | None:
@@ -157,12 +186,12 @@ class Promises:
             batcher.place = place
 
 
-def _blocking_ns(plan: Plan) -> int:
+def _blocking_ns(plan: Plan, allowed_ns: int) -> int:
     """Return how long a best-effort job may be, so that it finds its turn while promised work goes on.
 
-    With slots: as long as the longest promised job. Without any bound in the plan (plain EDF under the exact test)
-    there is none.
+    With slots: as long as the longest promised job, or as is allowed for (`EngineConfig.best_effort_blocking_ns`).
+    Without any bound in the plan (plain EDF under the exact test) there is none.
     """
     if plan.slots is not None:
-        return int(plan.slots.execution.max(initial=0)) or NEVER_NS
+        return max(int(plan.slots.execution.max(initial=0)), allowed_ns) or NEVER_NS
     return plan.blocking_ns or NEVER_NS

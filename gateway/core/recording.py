@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gateway.core.adaptation import Adaptation
 from gateway.core.batch import Batch, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Ledger, Stream
@@ -13,17 +14,28 @@ from gateway.core.device import Device
 from gateway.core.plan_state import AdmissionState, StreamPhase, WindowState
 from gateway.core.profile import Profile
 from gateway.core.schedulability import utilization
-from gateway.core.types import Frame, Job, OnLate
+from gateway.core.types import Category, Frame, Job, OnLate
+from gateway.core.verdict import Verdict
 from gateway.core.view import CategoryView, EngineView, ModelTotals, StreamView
 from gateway.core.waiting import Waiting
 
 
-def record_view(ledger: Ledger, waiting: Waiting, device: Device, *, state: AdmissionState, now_ns: int) -> EngineView:
-    """Return the engine as of its last event, `now_ns`; `state` gives its utilisation."""
+def record_view(
+    ledger: Ledger,
+    waiting: Waiting,
+    device: Device,
+    adaptation: Adaptation,
+    *,
+    state: AdmissionState,
+    now_ns: int,
+    limited: tuple[Category, ...] = (),
+    broken: Verdict | None = None,
+) -> EngineView:
+    """Return the engine as of its last event, `now_ns`; `state` gives its utilisation, the rest see `EngineView`."""
     return EngineView(
         now_ns=now_ns,
         streams=tuple(_stream_view(stream, now_ns) for stream in ledger.streams.values()),
-        categories=tuple(_category_view(batcher, ledger, now_ns) for batcher in waiting.batchers.values()),
+        categories=tuple(_category_view(batcher, ledger, adaptation, now_ns) for batcher in waiting.batchers.values()),
         ready=tuple(batch.job() for queue in (waiting.ready, waiting.spare, waiting.best_effort) for batch in queue),
         running=device.running,
         running_since_ns=None if device.running is None else device.since_ns,
@@ -38,6 +50,8 @@ def record_view(ledger: Ledger, waiting: Waiting, device: Device, *, state: Admi
             for model, books in ledger.models.items()
         },
         refused=dict(ledger.refused),
+        limited=limited,
+        broken=broken,
     )
 
 
@@ -51,17 +65,23 @@ def _stream_view(stream: Stream, now_ns: int) -> StreamView:
         accepted=stream.accepted,
         outcomes=dict(stream.outcomes),
         in_flight=len(stream.frames),
+        suspect=stream.suspect,
+        demoted=stream.demoted,
+        refused=dict(stream.refused),
         next_expected_ns=stream.next_expected_ns(now_ns),
     )
 
 
-def _category_view(batcher: Batcher, ledger: Ledger, now_ns: int) -> CategoryView:
+def _category_view(batcher: Batcher, ledger: Ledger, adaptation: Adaptation, now_ns: int) -> CategoryView:
+    small = adaptation.small(batcher.category)
     return CategoryView(
         category=batcher.category,
         window_ns=batcher.window_ns,
         next_joint_ns=batcher.next_joint_ns(now_ns),
         waiting=sum(len(batch.frames) for batch in (*batcher.batches, *batcher.spare)),
         streams=tuple(stream.id for stream in ledger.streams.values() if stream.batcher is batcher),
+        penalty_ns=adaptation.penalty_ns(batcher.category),
+        small_shape=None if small is None else small.shape,
     )
 
 
@@ -100,10 +120,16 @@ def record_state(
         config=config,
         worker=device.worker,
         planned_ns=planned_ns,
-        best_effort=tuple(c for c, b in waiting.batchers.items() if b.standing is Standing.BEST_EFFORT),
+        best_effort=_best_effort(ledger),
         generation=generation,
         started=started,
     )
+
+
+def _best_effort(ledger: Ledger) -> tuple[Category, ...]:
+    """Categories of best-effort frames of which one may hold up promised work; internal streams get what is left."""
+    batchers = [b for stream in ledger.streams.values() if not stream.spec.internal for b in stream.batchers]
+    return tuple(dict.fromkeys(b.category for b in batchers if b.standing is Standing.BEST_EFFORT))
 
 
 def _live(batch: Batch, now_ns: int) -> tuple[Frame, ...]:
@@ -111,7 +137,7 @@ def _live(batch: Batch, now_ns: int) -> tuple[Frame, ...]:
 
     A frame that came earlier than its contract says may be due before its slot: that was not promised.
     """
-    frames = [f for f in batch.frames if f.deadline_ns > now_ns or f.on_late is not OnLate.DROP]
+    frames = [f for f in batch.frames if f.deadline_ns > now_ns or f.on_late is OnLate.SERVE]
     if batch.slot is not None:
         promised_ns = batch.slot.deadline_ns
         frames = [replace(f, deadline_ns=promised_ns) if f.deadline_ns < promised_ns else f for f in frames]

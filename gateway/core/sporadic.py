@@ -107,7 +107,7 @@ def _blocking_ns(planned: AdmissionState, curves: list[Curve]) -> int:
     longest = [curve.longest_job_ns() for curve in curves]
     longest += [planned.profile.execution_ns(category, 1) for category in planned.best_effort]
     longest += [job.execution_ns for job in planned.ready]
-    return max(longest, default=0)
+    return max([planned.config.best_effort_blocking_ns, *longest])
 
 
 class _Line:

@@ -43,10 +43,23 @@ class Outcome(StrEnum):
 
 
 class OnLate(StrEnum):
-    """What becomes of a frame whose deadline passes before it is dispatched."""
+    """What becomes of frames that wait too long."""
 
+    #: A frame whose deadline passes before it is dispatched expires.
     DROP = "drop"
+    #: It is served all the same.
     SERVE = "serve"
+    #: As `DROP`; and a frame that still waits when the next of its stream comes is cancelled.
+    NEWEST = "newest"
+
+
+class OnExcess(StrEnum):
+    """What becomes of frames beyond their stream's contract."""
+
+    #: They are not accepted.
+    REFUSE = "refuse"
+    #: They are served as best effort.
+    BEST_EFFORT = "best_effort"
 
 
 class JobDeadline(StrEnum):
@@ -94,7 +107,12 @@ class StreamSpec:
         jitter_ns: The group of period k comes no earlier than start + k * period and no later than this after it.
         start_in_ns: When the first frame comes, relative to the registration.
         on_late: What to do with a frame that is late before it is dispatched.
+        on_excess: What to do with a frame that comes earlier than period, burst and jitter allow.
         name: A label for people; not unique.
+        internal: The gateway's own, for calls that belong to no camera. As best effort it is admitted without a test,
+            and no test counts it: what is left over is all that it gets.
+        assumed_ns: Execution time of one of its frames where the profile does not know their category; such streams
+            are internal.
 
     Raises:
         ValueError: A period or deadline outside [`MIN_INTERVAL_NS`, `MAX_INTERVAL_NS`], a frame
@@ -114,6 +132,9 @@ class StreamSpec:
     service_class: ServiceClass = ServiceClass.REAL_TIME
     burst: int = 1
     jitter_ns: int = 0
+    on_excess: OnExcess = OnExcess.REFUSE
+    internal: bool = False
+    assumed_ns: int | None = None
 
     def __post_init__(self) -> None:
         """Check the bounds that every later sum relies on."""
@@ -147,6 +168,7 @@ class Frame:
         job: Id of the batch it was put in. Fixed on arrival: the batch a frame will run in is known
             before the job is released, so its bytes can be written where they will be read.
         on_late: Copied from its stream, which may be gone before the frame is.
+        demoted: It came beyond its stream's contract and is served as best effort.
     """
 
     stream_id: str
@@ -155,6 +177,7 @@ class Frame:
     deadline_ns: int
     job: int
     on_late: OnLate = OnLate.DROP
+    demoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +193,8 @@ class Job:
         execution_ns: Profiled execution time at ``len(frames)``, dispatch overhead included.
         early: Dispatched before its window's joint because the device was idle.
         planned_end_ns: When it ends by the plan in force; None without a plan, or if it did not know the frames.
+        small: Its frames are scaled down to this category's shape before they run (adaptation); None: as they are.
+            `execution_ns` is of what runs.
     """
 
     id: int
@@ -180,3 +205,4 @@ class Job:
     execution_ns: int
     early: bool = False
     planned_end_ns: int | None = None
+    small: Category | None = None

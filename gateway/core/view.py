@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.core.types import Category, Job, Outcome, StreamSpec
+from gateway.core.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,10 @@ class StreamView:
         accepted: Frames taken; equal to the sum of `outcomes` plus `in_flight`.
         outcomes: How many frames ended in each way.
         in_flight: Frames that have not ended.
+        demoted: Frames of `accepted` beyond the contract, served as best effort.
+        refused: Frames that were not taken, by reason.
         next_expected_ns: When its next frame should come; None when it takes no more.
+        suspect: Whether its frames go alone, because of frames that were refused.
     """
 
     stream_id: str
@@ -30,18 +34,28 @@ class StreamView:
     accepted: int
     outcomes: Mapping[Outcome, int]
     in_flight: int
+    demoted: int
+    refused: Mapping[str, int]
     next_expected_ns: int | None
+    suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryView:
-    """One category: its W, the end of its current window, frames waiting in it, and stream ids."""
+    """One category: its W, the end of its current window, frames waiting in it, and stream ids.
+
+    Attributes:
+        penalty_ns: What it has to pay back; see `gateway.core.adaptation`.
+        small_shape: What its jobs are scaled down to meanwhile, where that saves time; None: they run as they are.
+    """
 
     category: Category
     window_ns: int
     next_joint_ns: int
     waiting: int
     streams: tuple[str, ...]
+    penalty_ns: int = 0
+    small_shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,9 @@ class EngineView:
         utilization: Phase 1's lower bound of the device's long-run use by the unbounded streams.
         models: Totals by model; a model that once had a stream stays.
         refused: Frames that were not accepted, by reason.
+        limited: Categories whose batches were refused, so that their jobs hold one frame; real-time ones stand for both
+            classes.
+        broken: What the test said when promises could not be kept any more; None while they hold.
     """
 
     now_ns: int
@@ -81,3 +98,5 @@ class EngineView:
     utilization: float
     models: Mapping[str, ModelTotals]
     refused: Mapping[str, int]
+    limited: tuple[Category, ...] = ()
+    broken: Verdict | None = None

@@ -12,8 +12,9 @@ from gateway.core.config import EngineConfig
 from gateway.core.edf import ReadyQueue, by_age
 from gateway.core.expiry import Expiries, forget
 from gateway.core.guard import Guard
+from gateway.core.singles import alone
 from gateway.core.slots import Slot
-from gateway.core.types import Category, Frame, Job
+from gateway.core.types import NS_PER_MS, Category, Frame, Job, OnLate
 
 
 class Waiting:
@@ -28,6 +29,8 @@ class Waiting:
         guard: The plan in force; None: plain EDF.
         blocking_ns: The longest execution that may hold up promised work out of its order, without a plan in force.
         taking: Real-time streams that take further frames.
+        next_job: Id of the next batch.
+        best_effort_frames: Frames that wait without any promise to their stream.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -39,6 +42,7 @@ class Waiting:
         self.guard: Guard | None = None
         self.blocking_ns = NEVER_NS
         self.taking = 0
+        self.best_effort_frames = 0
         self._queues = {
             Standing.PROMISED: self.ready,
             Standing.SPARE: self.spare,
@@ -48,7 +52,7 @@ class Waiting:
         self._expiries = Expiries()
         self._joints: list[tuple[int, int, Batcher]] = []
         self._armed = 0
-        self._next_job = 0
+        self.next_job = 0
 
     # ------------------------------------------------------------ categories
 
@@ -120,18 +124,28 @@ class Waiting:
 
     # ------------------------------------------------------------ frames
 
-    def accept(self, stream: Stream, now_ns: int, busy_ns: int) -> Frame:
-        """Take the next frame of `stream` into a batch of its category's current window.
+    def accept(
+        self, stream: Stream, batcher: Batcher, now_ns: int, busy_ns: int, deadline_ns: int | None = None
+    ) -> Frame:
+        """Take the next frame of `stream` into a batch of the current window of `batcher`.
 
-        `busy_ns` is the later of now and the end of the running job.
+        Args:
+            stream: Whose.
+            batcher: Its own, or that of its excess.
+            now_ns: Its arrival.
+            busy_ns: The later of now and the end of the running job.
+            deadline_ns: Its relative deadline; None: the stream's.
         """
-        batcher = stream.batcher
+        if stream.suspect:
+            frame = stream.accept(self.next_job, now_ns, deadline_ns=deadline_ns, demoted=batcher is stream.excess)
+            return alone(self, frame, batcher.category, batcher.table, max(batcher.standing, Standing.SPARE))
         if not batcher.holds_frames:
             batcher.advance(now_ns)
         batch = self._batch(batcher, stream, now_ns, busy_ns)
         expiry_ns = batch.expiry_ns
-        frame = stream.accept(batch.id, now_ns)
+        frame = stream.accept(batch.id, now_ns, deadline_ns=deadline_ns, demoted=batcher is stream.excess)
         batch.add(frame)
+        self.best_effort_frames += batch.standing is Standing.BEST_EFFORT
         if batch.expiry_ns != expiry_ns:
             self._expiries.watch(batch)
         return frame
@@ -150,11 +164,37 @@ class Waiting:
         return slot.batch
 
     def _open(self, batcher: Batcher, standing: Standing) -> Batch:
-        batch = batcher.open(self._next_job, standing)
-        self._next_job += 1
+        batch = batcher.open(self.next_job, standing)
+        self.next_job += 1
         self.batches[batch.id] = batch
         self._arm(batcher)
         return batch
+
+    # ------------------------------------------------------------ batches from elsewhere
+
+    def put(self, batch: Batch) -> None:
+        """Take in a batch whose id is `next_job`, with its frames. One that is open stands in its window already."""
+        self.next_job += 1
+        self.batches[batch.id] = batch
+        if batch.standing is Standing.BEST_EFFORT:
+            self.best_effort_frames += len(batch.frames)
+        if batch.release_ns is not None:
+            self._queues[batch.standing].push(batch)
+        self._expiries.watch(batch)
+
+    def take_out(self, batch: Batch) -> None:
+        """Let go of a batch whose frames others have. One that is open has left its window already."""
+        if batch.release_ns is not None:
+            self._queues[batch.standing].withdraw(batch)
+        self._let_go(batch)
+
+    def _let_go(self, batch: Batch) -> None:
+        del self.batches[batch.id]
+        forget(batch)
+        if batch.standing is Standing.BEST_EFFORT:
+            self.best_effort_frames -= len(batch.frames)
+
+    # ------------------------------------------------------------ frames go
 
     def withdraw(self, frame: Frame) -> tuple[Move, ...] | None:
         """Take a frame out; return what moved in its batch, or None when its job has started."""
@@ -165,19 +205,51 @@ class Waiting:
         self._settle(batch, 1)
         return (move,) if move else ()
 
-    def expire(self, now_ns: int) -> tuple[list[Frame], list[Move]]:
-        """Take out every droppable frame that is late at `now_ns`, and return what moved meanwhile."""
-        gone: list[Frame] = []
-        moved: list[Move] = []
+    def expire(self, now_ns: int) -> list[tuple[str, tuple[Frame, ...], tuple[Move, ...]]]:
+        """Take out every droppable frame that is late at `now_ns`; return them by reason, and what moved meanwhile."""
+        found: dict[str, tuple[list[Frame], list[Move]]] = {}
         while (batch := self._expiries.due(now_ns)) is not None:
             frames, moves = batch.expire(now_ns)
+            gone, moved = found.setdefault(self._why_late(batch), ([], []))
             gone += frames
             moved += moves
             self._settle(batch, len(frames))
+        return [(reason, tuple(gone), tuple(moved)) for reason, (gone, moved) in found.items()]
+
+    def give_up(self, batch: Batch, now_ns: int, typical: tuple[int, ...]) -> tuple[list[Frame], list[Move]]:
+        """Take out of a batch that is to start now what cannot be in time any more; return it, and what moved.
+
+        Those due first go, until the rest is in time if it takes as long as is `typical` by batch size. Frames that are
+        to be served late stay, and so does best effort, whose deadline is one for the start.
+        """
+        gone: list[Frame] = []
+        moved: list[Move] = []
+        if batch.standing is not Standing.BEST_EFFORT:
+            while batch.frames and now_ns + typical[len(batch.frames)] > batch.expiry_ns:
+                due_ns = batch.expiry_ns
+                index = next(
+                    i for i, f in enumerate(batch.frames) if f.deadline_ns == due_ns and f.on_late is not OnLate.SERVE
+                )
+                gone.append(batch.frames[index])
+                move = batch.remove(index)
+                if move:
+                    moved.append(move)
+            if gone:
+                self._settle(batch, len(gone))
         return gone, moved
+
+    def _why_late(self, batch: Batch) -> str:
+        """Say why a batch did not start in time: a best-effort one may be longer than promised work can bear."""
+        least_ns = batch.table[1]
+        if batch.standing is Standing.BEST_EFFORT and self.taking and least_ns > self.blocking_ns:
+            mine_ms, most_ms = least_ns / NS_PER_MS, self.blocking_ns / NS_PER_MS
+            return f"too_long: it takes {mine_ms:.1f} ms, and promised work can wait for {most_ms:.1f} ms at most"
+        return "expired"
 
     def _settle(self, batch: Batch, gone: int) -> None:
         """Put a batch in order after `gone` frames have left it; an empty one vanishes."""
+        if batch.standing is Standing.BEST_EFFORT:
+            self.best_effort_frames -= gone
         if batch.slot is not None and self.guard is not None:
             self.guard.withdraw(batch.slot, gone)
         if batch.frames:
@@ -232,8 +304,7 @@ class Waiting:
             self.batchers[batch.category].give(batch, now_ns)
         else:
             self._queues[batch.standing].withdraw(batch)
-        del self.batches[batch.id]
-        forget(batch)
+        self._let_go(batch)
         job = batch.job(early=early)
         if batch.slot is not None and self.guard is not None:
             self.guard.start(batch.slot, batch)

@@ -21,6 +21,7 @@ from gateway.client.boxes import Faces, faces_of_outputs
 from gateway.client.camera import Camera, SentFrame
 from gateway.client.client import FramegateClient
 from gateway.client.reader import MemoryFeed
+from gateway.client.socket import SocketSender
 from gateway.client.types import StreamHandle
 from gateway.client.video import VideoFrame, VideoSource
 from gateway.demo.plan import CameraPlan
@@ -69,7 +70,7 @@ class DemoCamera:
     """A camera and everything that is known of its frames.
 
     Attributes:
-        plan, stream, camera: What was asked for, what was admitted, what sends.
+        plan, stream, camera, sender: What was asked for, what was admitted, what sends, and over what.
         start_ns: The cameras' common start, on the monotonic clock.
         keep_every: Every how manieth frame's outputs are kept.
         records: One per answered frame.
@@ -82,23 +83,27 @@ class DemoCamera:
     start_ns: int
     keep_every: int
     camera: Camera = field(init=False)
+    sender: SocketSender | None = None
     records: list[FrameRecord] = field(default_factory=list)
     kept: list[KeptFrame] = field(default_factory=list)
     best: tuple[int, Faces] | None = None
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RATE_OVER))
 
     def film(self, client: FramegateClient, frames: Sequence[VideoFrame]) -> None:
-        """Make the camera that sends `frames`; run it with `camera.run`."""
-        self.camera = Camera(client, self.stream, MemoryFeed(frames), on_frame=self.on_frame)
+        """Make the camera that sends `frames` over a WebSocket; run it with `camera.run`, close `sender` at last."""
+        self.sender = SocketSender(client.url, client.timeout_s)
+        self.camera = Camera(self.sender, self.stream, MemoryFeed(frames), on_frame=self.on_frame)
 
     def on_frame(self, sent: SentFrame) -> None:
         """Record one answered frame."""
         at_s = (sent.sent_ns - self.start_ns) / 1e9
         result = sent.result
-        faces = faces_of_outputs(result.outputs, self.plan.shape) if result.outputs else None
+        height, width, *_ = result.shape or self.plan.shape
+        faces = faces_of_outputs(result.outputs, (height, width)) if result.outputs else None
         self.recent.append(at_s)
         score = float(faces.scores[0]) if faces is not None and len(faces) else 0.0
-        if faces is not None and score > self.best_score:
+        native = not result.degraded  # else its faces are places in a smaller picture than the one that was sent
+        if faces is not None and native and score > self.best_score:
             self.best = (sent.frame.index, faces)
         self.records.append(
             FrameRecord(
@@ -111,7 +116,7 @@ class DemoCamera:
                 best_score=score,
             )
         )
-        if result.outputs and self._is_kept(result.batch or 0):
+        if result.outputs and native and self._is_kept(result.batch or 0):
             self.kept.append(
                 KeptFrame(
                     self.plan.name,

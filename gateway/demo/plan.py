@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.client.boxes import padded_shape
+from gateway.client.pacing import TOLERANCE
 from gateway.core.engine import Engine
 from gateway.core.events import RegisterStream, Rejected
 from gateway.core.profile import Profile
@@ -71,6 +72,11 @@ class CameraPlan:
     phase_ms: float = 0.0
 
     @property
+    def jitter_ms(self) -> float:
+        """What it declares: by so much its frames may be late and are still sent."""
+        return TOLERANCE * 1e3 / self.fps
+
+    @property
     def frame_shape(self) -> tuple[int, int, int]:
         """The shape of one frame as it is registered."""
         return (*self.shape, 3)
@@ -83,6 +89,7 @@ class CameraPlan:
             self.frame_shape,
             round(NS_PER_S / self.fps),
             round(self.deadline_ms * NS_PER_MS),
+            jitter_ns=round(self.jitter_ms * NS_PER_MS),
             name=self.name,
         )
 

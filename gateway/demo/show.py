@@ -137,6 +137,8 @@ async def run_show(
         show.seconds = (time.monotonic_ns() - start_ns) / NS_PER_S
     finally:
         for camera in show.cameras:
+            if camera.sender is not None:
+                await camera.sender.aclose()
             with contextlib.suppress(ProblemError, GatewayUnreachable):  # the first error is the one to tell
                 await client.close(camera.stream)
     after = await _settled(client)
@@ -177,13 +179,21 @@ async def _register(client: FramegateClient, plan: CameraPlan, start_in_ms: floa
         plan.frame_shape,
         fps=plan.fps,
         deadline_ms=plan.deadline_ms,
+        jitter_ms=plan.jitter_ms,
         name=plan.name,
         start_in_ms=start_in_ms,
     )
 
 
 async def _check(client: FramegateClient, plan: CameraPlan) -> Admission:
-    return await client.check(MODEL, plan.frame_shape, fps=plan.fps, deadline_ms=plan.deadline_ms, name=plan.name)
+    return await client.check(
+        MODEL,
+        plan.frame_shape,
+        fps=plan.fps,
+        deadline_ms=plan.deadline_ms,
+        jitter_ms=plan.jitter_ms,
+        name=plan.name,
+    )
 
 
 async def _settled(client: FramegateClient) -> Samples:

@@ -13,12 +13,15 @@ Life of a block::
 
 A call that was given up on may still be reading its input, so a started batch is freed by the *end of the
 call*, whatever the engine has decided about its frames meanwhile.
+
+The frames of a batch that failed can be tried again one by one: `hand_over` makes each a batch of its own that lies
+where the frame lies. The block is free when the last of all its batches is over.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,12 +29,23 @@ from gateway.errors import ArenaFull, ArenaTooSmall
 from gateway.runtime.allocator import Allocator, aligned
 from gateway.runtime.region import Region
 
+#: Frames of one body can stand in batches that had room left, some of which are new: so many more are reserved.
+_SPREAD = 3
 #: A batch lives for about a window; by then there is room again.
 _RETRY_AFTER_S = 1.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Memory of the allocator's. `users`: batches in it that are not over."""
+
+    offset: int
+    users: int = 1
+
+
+@dataclass(slots=True, eq=False)
 class _Batch:
+    block: _Block
     offset: int
     frame_bytes: int
     capacity: int
@@ -84,17 +98,27 @@ class Arena:
 
     # ------------------------------------------------------------ frames come
 
-    def reserve(self, frames: int, frame_bytes: int, capacity: int) -> None:
+    def reserve(self, frames: int, frame_bytes: int, capacity: int, leave_bytes: int = 0) -> None:
         """Make sure that the next `frames` calls of `place` find room, however they are batched.
 
         Whether the open batch still takes them is the engine's to say, and only once it has been told of them; so
-        room for new batches is asked for even where the open one will do.
+        room for new batches is asked for even where the open one will do. It may also spread them over more batches
+        than would hold them: for that there are some blocks more, if there is room.
 
         Raises:
-            ArenaFull: Nothing was reserved.
+            ArenaFull: Nothing was reserved: there is no room, or less than `leave_bytes` would be left of it.
         """
-        for _ in range(-(-frames // capacity)):
+        needed = -(-frames // capacity)
+        if leave_bytes and self.free_bytes - needed * frame_bytes * capacity < leave_bytes:
+            raise ArenaFull(
+                f"The frame arena has {self.free_bytes} bytes left; {leave_bytes} are kept for frames that keep their "
+                "stream's contract.",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        for n in range(min(frames, needed + _SPREAD)):
             offset = self._allocator.allocate(frame_bytes * capacity)
+            if offset is None and n >= needed:
+                break
             if offset is None:
                 self.unreserve()
                 raise ArenaFull(
@@ -102,7 +126,7 @@ class Arena:
                     f"{frame_bytes * capacity}.",
                     retry_after_s=_RETRY_AFTER_S,
                 )
-            self._reserved.append(_Batch(offset, frame_bytes, capacity))
+            self._reserved.append(_Batch(_Block(offset), offset, frame_bytes, capacity))
 
     def unreserve(self) -> None:
         """Give back what `place` did not need."""
@@ -140,6 +164,22 @@ class Arena:
         if batch.count == 0:
             self.finish(job)
 
+    def hand_over(self, job: int, frames: Iterable[tuple[int, int]]) -> None:
+        """Let frames of a batch be batches of their own, where they lie; the batch is over when that was all of it.
+
+        Args:
+            job: Waiting, or its call has ended.
+            frames: Of each the id of its new batch, and its slot in the old one. Holes are not closed.
+        """
+        batch = self._batches[job]
+        size, block = batch.frame_bytes, batch.block
+        for new_job, index in frames:
+            self._batches[new_job] = _Batch(block, batch.offset + index * size, size, capacity=1, count=1)
+            block.users += 1
+            batch.count -= 1
+        if batch.count == 0:
+            self.finish(job)
+
     def start(self, job: int, frames: int) -> Span:
         """The batch is sent: return where it lies. From now on the block is held until `call_ended`."""
         batch = self._batches[job]
@@ -161,12 +201,13 @@ class Arena:
         self._free_if_over(job, batch)
 
     @contextmanager
-    def lend(self, size: int) -> Iterator[Span]:
-        """Hold a block that belongs to no batch: warm-up and measurement. Zeroed. Raises `ArenaFull`."""
+    def lend(self, size: int, *, clear: bool = True) -> Iterator[Span]:
+        """Hold a block that belongs to no batch; of zeros, if `clear`. Raises `ArenaFull`."""
         offset = self._allocator.allocate(size)
         if offset is None:
             raise ArenaFull(f"The frame arena has no {size} bytes in one piece.", retry_after_s=_RETRY_AFTER_S)
-        self.region.view[offset : offset + size] = bytes(size)
+        if clear:
+            self.region.view[offset : offset + size] = bytes(size)
         try:
             yield Span(offset, size)
         finally:
@@ -179,4 +220,6 @@ class Arena:
     def _free_if_over(self, job: int, batch: _Batch) -> None:
         if batch.finished and not batch.in_call:
             del self._batches[job]
-            self._allocator.free(batch.offset)
+            batch.block.users -= 1
+            if batch.block.users == 0:
+                self._allocator.free(batch.block.offset)

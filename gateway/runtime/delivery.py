@@ -7,8 +7,9 @@ tickets, and the record of the last streams that ended.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,14 +21,17 @@ from gateway.core.events import (
     DropFrames,
     Event,
     FrameCancelled,
+    PenaltyChanged,
+    RetryFrames,
     StreamEnded,
 )
-from gateway.core.types import NS_PER_MS, Frame, Outcome, StreamSpec
+from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
 from gateway.errors import EngineFailed, StreamNotFound
 from gateway.runtime.arena import Arena
 from gateway.runtime.executor import Outputs, TritonExecutor
 from gateway.runtime.kept import KeptOutputs
-from gateway.runtime.results import FrameResult, FrameTicket, ResultRing, StreamRecord
+from gateway.runtime.results import FrameResult, FrameTicket, Penalty, ResultRing, StreamRecord
+from gateway.runtime.room import PromisedRoom
 
 #: The outcomes of frames that have a result.
 _ANSWERED = frozenset({Outcome.MET, Outcome.MISSED})
@@ -37,6 +41,7 @@ class Delivery:
     """Implements `gateway.runtime.driver.Sink`.
 
     Args:
+        promised: Told of streams that come and go.
         results_kept: Size of each stream's ring.
         results_kept_bytes: What the outputs of all that is in the rings may take.
         closed_streams_kept: How many streams are remembered after their end.
@@ -45,12 +50,14 @@ class Delivery:
         streams: Streams that are not over, by id.
         tickets: Frames that have not ended.
         kept: Outputs of frames that have, as far as they are kept.
+        ended_streams: Streams that are over, by why they were closed, or ``finished``.
     """
 
     def __init__(
         self,
         arena: Arena,
         executor: TritonExecutor,
+        promised: PromisedRoom,
         *,
         results_kept: int,
         results_kept_bytes: int,
@@ -59,17 +66,24 @@ class Delivery:
         self.streams: dict[str, StreamRecord] = {}
         self.tickets: dict[tuple[str, int], FrameTicket] = {}
         self.kept = KeptOutputs(results_kept_bytes)
+        self.ended_streams: Counter[str] = Counter()
         self._ended: OrderedDict[str, StreamRecord] = OrderedDict()
+        self._penalties: dict[Category, Penalty] = {}
+        self._promised = promised
         self._arena = arena
         self._executor = executor
         self._results_kept = results_kept
         self._closed_streams_kept = closed_streams_kept
         self._body = memoryview(b"")
+        self._split: Job | None = None
+        self._timestamp_ms: float | None = None
         self._post: Callable[[Event], object] | None = None
         self._handlers: dict[type[Any], Callable[[Any, int], None]] = {
             AcceptFrames: self._accept,
             DropFrames: self._drop,
+            RetryFrames: self._retry,
             DeliverFrames: self._deliver,
+            PenaltyChanged: self._note_penalty,
             StreamEnded: self._end_stream,
         }
 
@@ -79,19 +93,20 @@ class Delivery:
 
     # ------------------------------------------------------------ streams
 
-    def add(self, admitted: Admitted, spec: StreamSpec, frame_bytes: int, max_batch: int, now_ns: int) -> StreamRecord:
+    def add(self, admitted: Admitted, spec: StreamSpec, frame_bytes: int, now_ns: int) -> StreamRecord:
         """Keep a record of a stream that was just admitted."""
         record = StreamRecord(
             stream_id=admitted.stream_id,
             spec=spec,
             category=admitted.category,
             frame_bytes=frame_bytes,
-            max_batch=max_batch,
             verdict=admitted.verdict,
             admitted_ns=now_ns,
-            ring=ResultRing(self._results_kept, self.kept),
+            ring=ResultRing(0 if spec.internal else self._results_kept, self.kept),
+            penalty=self._penalties.setdefault(admitted.category, Penalty()),
         )
         self.streams[record.stream_id] = record
+        self._promised.add(record)
         return record
 
     def find(self, stream_id: str) -> StreamRecord:
@@ -107,9 +122,9 @@ class Delivery:
 
     # ------------------------------------------------------------ actions
 
-    def expect(self, body: memoryview) -> None:
-        """The next frames that the engine accepts are these, back to back."""
-        self._body = body
+    def expect(self, body: memoryview, timestamp_ms: float | None = None) -> None:
+        """The next frames that the engine accepts are these, back to back, labelled so by their sender."""
+        self._body, self._timestamp_ms = body, timestamp_ms
 
     def carry_out(self, action: Action, now_ns: int) -> None:
         """Do what the action says."""
@@ -127,8 +142,9 @@ class Delivery:
             key = (frame.stream_id, frame.seq)
             future: asyncio.Future[FrameResult] = loop.create_future()
             future.add_done_callback(partial(self._nobody_waits, key))
-            self.tickets[key] = FrameTicket(frame.stream_id, frame.seq, future)
+            self.tickets[key] = FrameTicket(frame.stream_id, frame.seq, future, self._timestamp_ms)
         record.accepted += len(action.frames)
+        record.demoted += sum(frame.demoted for frame in action.frames)
 
     def _nobody_waits(self, key: tuple[str, int], future: asyncio.Future[FrameResult]) -> None:
         """A ticket that was cancelled by its holder cancels the frame, unless the frame has ended meanwhile."""
@@ -138,7 +154,6 @@ class Delivery:
     def _drop(self, action: DropFrames, now_ns: int) -> None:
         for job, source, target in action.moved:
             self._arena.move(job, source, target)
-        failed = action.outcome is Outcome.FAILED
         for frame in action.frames:
             self._arena.drop(frame.job)
             record = self.streams[frame.stream_id]
@@ -148,9 +163,20 @@ class Delivery:
                 action.outcome,
                 reason=action.reason,
                 queue_ms=(now_ns - frame.arrival_ns) / NS_PER_MS,
-                batch=len(action.frames) if failed else 0,
+                batch=self._tried_with(frame, action),
             )
             self._end_frame(record, result)
+
+    def _tried_with(self, frame: Frame, action: DropFrames) -> int:
+        """Return how many frames the job of a dropped frame had; 0 if it was in none."""
+        if action.outcome is not Outcome.FAILED:
+            return 0
+        return len(self._split.frames if self._split and self._split.id == frame.job else action.frames)
+
+    def _retry(self, action: RetryFrames, _now_ns: int) -> None:
+        """The frames stay where they are; what is left of their batch ends with the next action."""
+        self._split = action.job
+        self._arena.hand_over(action.job.id, [(f.job, i) for f, i in zip(action.frames, action.indices, strict=True)])
 
     def _deliver(self, action: DeliverFrames, _now_ns: int) -> None:
         job = action.job
@@ -167,6 +193,7 @@ class Delivery:
                 execute_ms=execute_ms,
                 outputs=outputs,
                 row=row,
+                small=job.small,
             )
             self._end_frame(record, result)
         self._arena.finish(job.id)
@@ -175,10 +202,16 @@ class Delivery:
         record.outcomes[result.outcome] += 1
         if result.outcome in _ANSWERED and (record.worst_latency_ms or 0.0) < result.latency_ms:
             record.worst_latency_ms = result.latency_ms
-        record.ring.add(result)
         ticket = self.tickets.pop((result.stream_id, result.seq))
+        if ticket.timestamp_ms is not None:
+            result = replace(result, timestamp_ms=ticket.timestamp_ms)
+        record.ring.add(result)
         if not ticket.result.done():
             ticket.result.set_result(result)
+
+    def _note_penalty(self, action: PenaltyChanged, _now_ns: int) -> None:
+        penalty = self._penalties.setdefault(action.category, Penalty())
+        penalty.ns, penalty.shape = action.penalty_ns, action.shape
 
     def give_up(self) -> None:
         """The engine has failed: nobody will ever end the frames that wait. Those who wait for them are told."""
@@ -190,11 +223,16 @@ class Delivery:
 
     def _end_stream(self, action: StreamEnded, _now_ns: int) -> None:
         record = self.streams.pop(action.stream_id)
+        self._promised.remove(record)
         record.state = action.reason
+        if record.spec.internal:
+            return
+        self.ended_streams[record.close_reason or action.reason] += 1
         self._ended[record.stream_id] = record
         while len(self._ended) > self._closed_streams_kept:
             self._ended.popitem(last=False)[1].ring.forget()
         record.ring.wake()
+        record.over.set()
 
 
 def _result(
@@ -208,6 +246,7 @@ def _result(
     execute_ms: float = 0.0,
     outputs: Outputs | None = None,
     row: int = 0,
+    small: Category | None = None,
 ) -> FrameResult:
     return FrameResult(
         stream_id=frame.stream_id,
@@ -219,8 +258,9 @@ def _result(
         batch=batch,
         queue_ms=queue_ms,
         execute_ms=execute_ms,
-        degraded=False,
-        shape=record.category.shape,
+        degraded=small is not None,
+        shape=(small or record.category).shape,
+        demoted=frame.demoted,
         outputs=None if outputs is None else _row(outputs, row, batch),
     )
 

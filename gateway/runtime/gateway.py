@@ -10,32 +10,49 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 from gateway.clock import Clock, MonotonicClock
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, CloseStream, FrameCancelled, FramesArrived
+from gateway.core.events import Admitted, CloseStream, FrameCancelled, FramesArrived, RefuseFrames
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, Outcome, StreamSpec
+from gateway.core.verdict import Verdict
 from gateway.core.view import EngineView
 from gateway.errors import (
     EngineFailed,
     FramegateError,
     NothingServed,
     Stopping,
+    StreamNotFound,
     TooManyStreams,
     TritonUnavailable,
 )
 from gateway.runtime.arena import Arena
+from gateway.runtime.calls import Answer, Call, Calls
 from gateway.runtime.driver import Observer
+from gateway.runtime.hidden import HiddenStreams
+from gateway.runtime.idle import IdleWatch
 from gateway.runtime.models import frame_bytes
 from gateway.runtime.parts import Parts
-from gateway.runtime.results import Books, FrameResult, FrameTicket, Registration, StreamRecord
+from gateway.runtime.refusals import refusal
+from gateway.runtime.results import (
+    CLOSED_AS_IDLE,
+    CLOSED_ON_DEMAND,
+    Books,
+    FrameResult,
+    FrameTicket,
+    Registration,
+    StreamRecord,
+)
 from gateway.settings import Settings
-from gateway.triton.types import ModelMetadata, ModelState
+from gateway.triton.types import BackendError, ModelMetadata, ModelState
+
+T = TypeVar("T")
 
 _MS_PER_S = 1_000
 _RETRY_AFTER_S = 1.0
@@ -62,6 +79,8 @@ class Gateway:
         self._refused: Counter[str] = Counter()
         self._started: Parts | None = None
         self._stopping = False
+        limit_ns = round(settings.limits.idle_stream_s * NS_PER_S)
+        self._idle = IdleWatch(self._clock, limit_ns, self.streams, partial(self._close, reason=CLOSED_AS_IDLE))
 
     # ------------------------------------------------------------ life
 
@@ -74,12 +93,24 @@ class Gateway:
         parts = Parts(self._settings, self.profile)
         parts.start(self._engine, self._clock, self._observers)
         self._started = parts
+        self._calls = Calls(
+            parts,
+            self.profile,
+            self._settings,
+            hidden=HiddenStreams(self._clock, parts.driver.post, parts.delivery, self.profile, self._settings),
+            submit=lambda stream_id, body, deadline_ns: self.submit(stream_id, body, deadline_ns=deadline_ns),
+            permit=self._permit,
+            refused=self._refused,
+            may_block_ns=self._engine.may_block_ns,
+        )
+        self._idle.start()
 
     async def stop(self) -> None:
         """End in bounded time: every accepted frame gets its outcome, and nothing of ours stays behind."""
         if self._started is None or self._stopping:
             return
         self._stopping = True
+        self._idle.stop()
         parts = self._started
         for ticket in list(parts.delivery.tickets.values()):
             self.cancel(ticket)  # the running job's frames are not waiting any more: they go on
@@ -108,6 +139,11 @@ class Gateway:
     def broken(self) -> bool:
         """Whether the engine has failed: nothing but a restart of the process helps."""
         return self._started is not None and self._started.driver.broken
+
+    @property
+    def broken_promise(self) -> Verdict | None:
+        """Why what was promised to streams does not hold any more; None while it does."""
+        return self._engine.broken
 
     @property
     def triton_ready(self) -> bool:
@@ -151,8 +187,7 @@ class Gateway:
         decided_ns = self._clock.now_ns()
         test_s = (decided_ns - began_ns) / NS_PER_S
         if isinstance(answer, Admitted):
-            size, batch = frame_bytes(spec.shape, spec.dtype), self.profile.max_batch(answer.category)
-            record = self._parts.delivery.add(answer, spec, size, batch, decided_ns)
+            record = self._parts.delivery.add(answer, spec, frame_bytes(spec.shape, spec.dtype), decided_ns)
             return Registration(spec, answer.verdict, stream_id, test_s, record)
         return await self._with_offers(Registration(spec, answer.verdict, stream_id, test_s))
 
@@ -166,49 +201,80 @@ class Gateway:
 
     def streams(self) -> list[StreamRecord]:
         """Return the streams that are not over, in order of admission."""
-        return list(self._parts.delivery.streams.values())
+        return [record for record in self._parts.delivery.streams.values() if not record.spec.internal]
 
     def stream(self, stream_id: str) -> StreamRecord:
         """Return a stream's record; also for a while after its end. Raises `StreamNotFound`."""
-        return self._parts.delivery.find(stream_id)
+        record = self._parts.delivery.find(stream_id)
+        if record.spec.internal:
+            raise StreamNotFound(f"There is no stream {stream_id!r}.", stream_id=stream_id)
+        return record
+
+    def suspect(self, stream_id: str) -> bool:
+        """Whether frames of a stream go alone and without a promise, because Triton refused some."""
+        return self._engine.suspect(stream_id)
 
     async def close_stream(self, stream_id: str) -> StreamRecord:
         """Take no more frames of this stream; those that wait are served. Raises `StreamNotFound`."""
         record = self.stream(stream_id)
-        if record.state == "active":
-            record.state = "closing"
-            self._parts.driver.post(CloseStream(stream_id))
+        self._close(record, CLOSED_ON_DEMAND)
         return record
+
+    def _close(self, record: StreamRecord, reason: str) -> None:
+        if record.state == "active":
+            record.state, record.close_reason = "closing", reason
+            self._parts.driver.post(CloseStream(record.stream_id))
 
     # ------------------------------------------------------------ frames
 
-    def submit(self, stream_id: str, body: bytes | memoryview) -> list[FrameTicket]:
+    def submit(
+        self,
+        stream_id: str,
+        body: bytes | memoryview,
+        timestamp_ms: float | None = None,
+        deadline_ns: int | None = None,
+    ) -> list[FrameTicket]:
         """Take one or more frames, back to back in `body`: all of them or none. `body` may be reused afterwards.
 
+        `deadline_ns` is their relative deadline where it is not the stream's, of best effort alone.
+        `timestamp_ms` is the sender's own. It comes back with the results, and nothing depends on it.
+
         Raises:
-            StreamNotFound, StreamClosed, StreamFinished, FrameSizeMismatch, ArenaFull, Stopping, EngineFailed:
-                Nothing was taken; counted in `totals` by reason.
+            StreamNotFound, StreamClosed, StreamFinished, FrameSizeMismatch, FrameSurplus, BestEffortFull, ArenaFull,
+            Stopping, EngineFailed: Nothing was taken; counted in `totals` by reason.
         """
         parts, view = self._parts, memoryview(body).cast("B")
         record = parts.delivery.find(stream_id)
+        record.seen_ns = self._clock.now_ns()
         count = max(1, len(view) // record.frame_bytes)
         try:
             self._check_running()
             record.check_frames(len(view), count)
-            parts.arena.reserve(count, record.frame_bytes, record.max_batch)
+            leave_bytes = parts.promised.leave_bytes(record, count)
+            parts.arena.reserve(count, record.frame_bytes, self._engine.room(stream_id), leave_bytes)
         except FramegateError as error:
             self._refused[error.code] += count
             record.refused[error.code] += count
             raise
-        parts.delivery.expect(view)
+        parts.delivery.expect(view, timestamp_ms)
         first = record.accepted
-        parts.driver.post(FramesArrived(stream_id, count))
+        actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
         parts.arena.unreserve()
+        for action in actions:
+            if isinstance(action, RefuseFrames):
+                record.refused[action.reason] += count
+                raise refusal(action, record, self._clock.now_ns())
+        record.note_timestamp(timestamp_ms)
         return parts.delivery.issued(record, first)
 
     def cancel(self, ticket: FrameTicket) -> None:
         """Nobody waits for this frame any more. Without effect once its job has started or it has ended."""
         self._parts.driver.post(FrameCancelled(ticket.stream_id, ticket.seq))
+
+    async def infer(self, call: Call) -> Answer:
+        """Run a call that belongs to no camera. Raises as `Calls.infer`, and `TritonUnavailable`."""
+        self._require_triton()
+        return await self._calls.infer(call)
 
     async def results(self, stream_id: str, after: int, timeout_ms: float) -> list[FrameResult]:
         """Return the kept results with ``seq > after``, in order; wait up to `timeout_ms` while there are none.
@@ -233,7 +299,22 @@ class Gateway:
     async def model_metadata(self, model: str, version: str | None = None) -> ModelMetadata:
         """Return inputs and outputs of a model. Raises `UnknownModel`, `ModelNotLoaded`, `TritonUnavailable`."""
         self._require_triton()
-        return self._parts.catalogue.served(model, version or "")
+        found = self._parts.catalogue.served(model, version or "")
+        return found if version else replace(found, versions=self._parts.catalogue.versions(model))
+
+    async def model_config(self, model: str, version: str | None = None) -> dict[str, Any]:
+        """Return Triton's configuration of a model that is served. Raises as `model_metadata`."""
+        found = await self.model_metadata(model, version)
+        return await _of_triton(self._parts.client.plain_config(found.name, found.version))
+
+    async def model_statistics(self, model: str = "", version: str = "") -> dict[str, Any]:
+        """Return Triton's statistics, of all models if none is named. Raises `TritonUnavailable`."""
+        self._require_triton()
+        return await _of_triton(self._parts.client.statistics(model, version))
+
+    def delay_jobs(self, jobs: int, delay_ms: int, model: str | None = None) -> None:
+        """Ask the backend to delay the next `jobs` jobs: of `model`, or of all that are not named by themselves."""
+        self._parts.executor.injection.ask(jobs, delay_ms, model)
 
     def view(self) -> EngineView:
         """Return the engine's state as of its last event."""
@@ -253,12 +334,18 @@ class Gateway:
                 }
             ),
             refused=self._refused + Counter(view.refused),
+            streams=self._parts.delivery.ended_streams,
         )
 
     @property
     def kept_output_bytes(self) -> int:
         """Memory of the outputs that are kept for `results`."""
         return self._parts.delivery.kept.bytes
+
+    @property
+    def promised_body_bytes(self) -> int:
+        """What the bodies of all real-time streams have together, when each sends what its contract allows at once."""
+        return 0 if self._started is None else self._started.promised.bodies_bytes
 
     @property
     def arena(self) -> Arena:
@@ -301,3 +388,10 @@ class Gateway:
             return answered
         offers = await self._parts.registrar.search_offers(answered.spec)
         return answered if offers is None else replace(answered, offers=offers, searched=True)
+
+
+async def _of_triton(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except BackendError as error:
+        raise TritonUnavailable(f"Triton does not say: {error.message}", retry_after_s=_RETRY_AFTER_S) from None

@@ -39,7 +39,7 @@ class KeptOutputs:
         """Take the outputs of a result and return it without them."""
         if result.outputs is None:
             return result
-        size = sum(_size(array) for array in result.outputs.values())
+        size = size_of(result)
         self._held[result.stream_id, result.seq] = (result.outputs, size)
         self.bytes += size
         while self.bytes > self.limit_bytes:
@@ -56,6 +56,11 @@ class KeptOutputs:
         held = self._held.pop((result.stream_id, result.seq), None)
         if held is not None:
             self.bytes -= held[1]
+
+
+def size_of(result: FrameResult) -> int:
+    """Return what the outputs of a result take in memory, in bytes."""
+    return sum(_size(array) for array in (result.outputs or {}).values())
 
 
 def _size(array: NDArray[Any]) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gateway.core.profile import Profile
+from gateway.core.types import Category
 from gateway.errors import ArenaTooSmall, BodyTooLarge, FramegateError
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.models import MODEL_NAME, Catalogue, profiled_pairs
@@ -29,13 +30,21 @@ _IN_MEMORY = frozenset({"ready", "loading", "unloading"})
 
 
 class ModelLoader:
-    """Used by the supervisor: `load` while the worker counts as lost, `reload` beside other models' jobs."""
+    """Used by the supervisor: `load` while the worker counts as lost, `reload` beside other models' jobs.
+
+    Attributes:
+        on_unfit: Told of a model that was loaded but fails in its warm-up, and how.
+        on_refused_batch: Told of a category whose batches fail, and how, where single frames do not.
+    """
 
     def __init__(self, client: TritonClient, executor: TritonExecutor, catalogue: Catalogue, profile: Profile) -> None:
         self._client = client
         self._executor = executor
         self._catalogue = catalogue
         self._profile = profile
+        self._single: set[Category] = set()
+        self.on_unfit: Callable[[str, str], object] = _nobody
+        self.on_refused_batch: Callable[[Category, str], object] = _nobody
 
     async def load(self, wanted: Sequence[str]) -> None:
         """Load what is not loaded yet, then warm all of it; each failure is noted in the catalogue.
@@ -102,6 +111,7 @@ class ModelLoader:
 
     async def _take_in(self, model: str, timeout_s: float) -> None:
         """Learn the ready versions of a wanted model and warm them, each batch within `timeout_s`."""
+        self._executor.warmth.forget(model)
         for name, version in sorted(self._catalogue.ready_versions()):
             if name != model:
                 continue
@@ -113,6 +123,7 @@ class ModelLoader:
                 if error.unreachable:
                     raise
                 self._fail(model, error.message)
+                self.on_unfit(model, error.message)
             except FramegateError as error:
                 self._fail(model, error.detail)
 
@@ -120,9 +131,11 @@ class ModelLoader:
         """Run every batch that may be formed once: the first execution of a shape can take a hundred times as long."""
         for dtype in {tensor.datatype for tensor in model.inputs}:
             for category, frames in profiled_pairs(self._profile, model.name, model.version, dtype):
+                if frames > 1 and category in self._single:
+                    continue
                 try:
                     self._executor.check_carries(category, self._profile.max_batch(category))
-                    await self._executor.warm(category, frames, timeout_s, model)
+                    await self._warm_up(category, frames, timeout_s, model)
                 except (ArenaTooSmall, BodyTooLarge):
                     continue  # no stream of this category can be registered: `Gateway.register` says why
                 except BackendError as error:
@@ -130,6 +143,22 @@ class ModelLoader:
                         f"Warming {category} with {frames} frames failed: {error.message}", error.code
                     ) from None
 
+    async def _warm_up(self, category: Category, frames: int, timeout_s: float, model: ModelMetadata) -> None:
+        """Run one batch. One that is refused, although a single frame is not, is no reason not to serve the model."""
+        try:
+            await self._executor.warm(category, frames, timeout_s, model)
+        except BackendError as error:
+            if frames == 1 or error.unreachable or error.timed_out:
+                raise
+            await self._executor.warm(category, 1, timeout_s, model)
+            log.warning("%s is run one frame at a time: a batch of %d failed: %s", category, frames, error.message)
+            self._single.add(category)
+            self.on_refused_batch(category, error.message)
+
     def _fail(self, model: str, reason: str) -> None:
         log.warning("model %s is not served. %s", model, reason)
         self._catalogue.fail(model, reason)
+
+
+def _nobody(what: object, reason: str) -> None:
+    pass

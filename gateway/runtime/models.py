@@ -116,6 +116,10 @@ class Catalogue:
             raise UnknownModel(f"Model {model!r} has no version {version!r}.", model=model, versions=sorted(versions))
         return metadata
 
+    def versions(self, model: str) -> tuple[str, ...]:
+        """Return the versions of a model that can be used, lowest first."""
+        return tuple(sorted((v for name, v in self._served if name == model), key=lambda v: (len(v), v)))
+
     def resolve(self, spec: StreamSpec, profile: Profile) -> StreamSpec:
         """Return `spec` with the version filled in, checked against the model.
 

@@ -16,8 +16,10 @@ from gateway.runtime.delivery import Delivery
 from gateway.runtime.driver import Driver, Observer
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.models import Catalogue
+from gateway.runtime.opaque import OpaqueCalls
 from gateway.runtime.region import private_region, remove_dead_regions, shared_region
 from gateway.runtime.registrar import Registrar
+from gateway.runtime.room import PromisedRoom
 from gateway.runtime.supervisor import Supervisor, SupervisorConfig
 from gateway.settings import Settings, SharedMemory
 from gateway.triton.client import TritonClient
@@ -60,6 +62,7 @@ class Parts:
             self.catalogue,
             timeout_s=triton.call_timeout_ms / _MS_PER_S,
             max_message_bytes=triton.max_message_bytes,
+            opaque=OpaqueCalls(settings.limits.inflight_body_bytes),
         )
         self.supervisor = Supervisor(
             self.client,
@@ -74,6 +77,7 @@ class Parts:
                 backoff_max_s=triton.backoff_max_ms / _MS_PER_S,
             ),
         )
+        self.promised = PromisedRoom(size, profile)
         self._limits = settings.limits
         self._profile = profile
 
@@ -82,6 +86,7 @@ class Parts:
         self.delivery = Delivery(
             self.arena,
             self.executor,
+            self.promised,
             results_kept=self._limits.results_kept,
             results_kept_bytes=self._limits.results_kept_bytes,
             closed_streams_kept=self._limits.closed_streams_kept,

@@ -63,6 +63,11 @@ class Region:
         """Whether another process can open it."""
         return self._path is not None
 
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes that are left beside it where its file lies; 0 for private memory."""
+        return 0 if self._path is None else _free_bytes(self._path.parent)
+
     def close(self) -> None:
         """Remove the file and unmap the memory. A second call has no effect."""
         if self._path is not None:

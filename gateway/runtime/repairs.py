@@ -3,12 +3,15 @@
 A model's process can die while Triton goes on and says that the model is ready: each of its jobs fails then, for
 good. A job can also fail because of what is in its frames, which is nobody's fault but theirs. So::
 
-    job refused ── probe: black frame, smallest shape ──┬─> answered: nothing more is done
-                                                        └─> refused too: failed ── unload, load, warm ──> served
-                                                                            └─ growing pauses ─┘
+    batch refused ── its frames one by one (the engine) ──> frame refused
+
+    frame refused ── probe: black frame, smallest shape ──┬─> answered: it is the frame
+                                                          └─> refused too: failed ── unload, load, warm ──> served
+                                                                              └─ growing pauses ─┘
 
 The probe is part of the job that failed: the engine has not been told of its end yet, so nothing else runs on the
-device. Frames of a failed model fail at once, with the reason; other models go on.
+device. Frames of a failed model fail at once, with the reason; other models go on. A wanted model that somebody unloads
+is taken care of likewise.
 """
 
 from __future__ import annotations
@@ -84,31 +87,53 @@ class Repairs:
         self._on_broken = on_broken
         self._cases: dict[str, _Case] = {}
 
-    async def examine(self, category: Category, reason: str) -> None:
-        """A job of `category` was refused with `reason`: probe its model, unless that was done just now."""
+    async def examine(self, category: Category, reason: str) -> bool:
+        """A job of `category` was refused with `reason`: probe its model, unless that was done just now.
+
+        Returns:
+            Whether the model works, as far as is known.
+        """
         case = self._cases.setdefault(category.model, _Case())
         now_s = asyncio.get_running_loop().time()
         _say(case, category.model, reason, now_s)
         if case.broken or now_s - case.probed_s < _PROBE_PAUSE_S:
-            return
+            return not case.broken
         case.probed_s = now_s
         smallest = self._smallest(category)
         limit_s = max(_PROBE_LIMIT_S, _PROBE_LIMIT_FACTOR * self._profile.execution_ns(smallest, 1) / NS_PER_S)
         try:
             await self._executor.warm(smallest, 1, limit_s)
         except FramegateError:
-            return  # Triton was lost meanwhile
+            return False  # Triton was lost meanwhile
         except BackendError as error:
-            if error.unreachable:
-                return
+            if error.too_large or error.unreachable:
+                return error.too_large  # it was answered all the same
             if error.code == "NOT_FOUND":  # somebody unloaded it, or Triton is another one: the next look tells
                 self._on_broken()
-                return
+                return False
             case.broken = error.message
             case.due_s = now_s
             log.warning("model %s has broken and is reloaded; a black frame fails too: %s", category.model, case.broken)
             self._catalogue.fail(category.model, f"It has broken and is being reloaded: {case.broken}")
             self._on_broken()
+            return False
+        return True
+
+    def missing(self, model: str) -> None:
+        """Somebody has unloaded a model that is wanted: it is loaded again while others go on."""
+        case = self._cases.setdefault(model, _Case())
+        if not case.broken:
+            case.broken = "it was unloaded"
+            case.due_s = asyncio.get_running_loop().time()
+            log.warning("model %s was unloaded by somebody else; it is loaded again", model)
+            self._catalogue.fail(model, "It was unloaded, and is being loaded again.")
+
+    def broke(self, model: str, reason: str) -> None:
+        """A model was loaded, but fails in its warm-up: it is loaded again after a pause, unless that is under way."""
+        case = self._cases.setdefault(model, _Case())
+        if not case.broken:
+            case.broken = reason
+            case.due_s = asyncio.get_running_loop().time() + case.pause_s
 
     def _smallest(self, category: Category) -> Category:
         shape = self._profile.shapes(category.model, category.version, category.dtype)[0]

@@ -15,6 +15,9 @@ from gateway.core.verdict import CounterOffer, Verdict
 from gateway.errors import FrameSizeMismatch, StreamClosed, StreamFinished
 from gateway.runtime.kept import KeptOutputs
 
+#: Values of `StreamRecord.close_reason`.
+CLOSED_ON_DEMAND, CLOSED_AS_IDLE = "asked", "idle"
+
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
@@ -30,7 +33,9 @@ class FrameResult:
         execute_ms: From the start of the job to the reply; 0 if there was none.
         degraded: Whether it ran at a smaller shape than its own.
         shape: The shape it ran at.
+        demoted: Whether it came beyond its stream's contract and was taken as best effort.
         outputs: This frame's row of each output, without the batch axis.
+        timestamp_ms: The sender's own, if it sent one.
     """
 
     stream_id: str
@@ -45,6 +50,8 @@ class FrameResult:
     degraded: bool
     shape: tuple[int, ...]
     outputs: dict[str, NDArray[Any]] | None
+    demoted: bool = False
+    timestamp_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +61,15 @@ class FrameTicket:
     stream_id: str
     seq: int
     result: asyncio.Future[FrameResult]
+    timestamp_ms: float | None = None
+
+
+@dataclass(slots=True)
+class Penalty:
+    """What a category has to pay back (`gateway.core.adaptation`), and the shape that it runs at meanwhile, if any."""
+
+    ns: int = 0
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -65,25 +81,38 @@ class StreamRecord:
         admitted_ns: On the gateway's monotonic clock.
         state: ``active``, ``closing`` (no new frames; some have not ended), ``closed`` or ``finished``.
         accepted: Frames taken, ever.
+        demoted: How many of them came beyond the contract and were taken as best effort.
         refused: Frames refused, by reason.
         outcomes: Frames ended, by outcome. Their sum is `accepted` once the stream has ended.
         worst_latency_ms: The largest latency of a frame that was answered; None before the first.
+        seen_ns: When frames for it came last, taken or not; None before the first.
+        close_reason: Why it was closed: `CLOSED_ON_DEMAND` or `CLOSED_AS_IDLE`; empty where it was not.
+        out_of_order: Bodies whose timestamp was not above that of the body before. Timestamps are data: nothing but
+            this depends on them.
+        over: Set once the stream has ended.
         ring: The last results.
+        penalty: Its category's; one object for all streams of it.
     """
 
     stream_id: str
     spec: StreamSpec
     category: Category
     frame_bytes: int
-    max_batch: int
     verdict: Verdict
     admitted_ns: int
     ring: ResultRing
+    penalty: Penalty = field(default_factory=Penalty)
     state: str = "active"
     accepted: int = 0
+    demoted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     worst_latency_ms: float | None = None
+    seen_ns: int | None = None
+    close_reason: str = ""
+    out_of_order: int = 0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    _timestamp_ms: float | None = None
 
     @property
     def in_flight(self) -> int:
@@ -94,6 +123,14 @@ class StreamRecord:
     def ended(self) -> bool:
         """Whether no further result can come."""
         return self.state in {"closed", "finished"}
+
+    def note_timestamp(self, timestamp_ms: float | None) -> None:
+        """A body that was labelled so was taken; None: it had no label."""
+        if timestamp_ms is None:
+            return
+        if self._timestamp_ms is not None and timestamp_ms <= self._timestamp_ms:
+            self.out_of_order += 1
+        self._timestamp_ms = timestamp_ms
 
     def check_frames(self, size: int, count: int) -> None:
         """Raise when a body of `size` bytes cannot be the next `count` frames.
@@ -116,7 +153,9 @@ class StreamRecord:
                 accepted=self.accepted,
             )
         if self.state != "active":
-            raise StreamClosed("The stream is closed.", stream_id=self.stream_id)
+            idle = self.close_reason == CLOSED_AS_IDLE
+            said = "The stream was closed, as no frame came for long. Register it again." if idle else ""
+            raise StreamClosed(said or "The stream is closed.", stream_id=self.stream_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +187,15 @@ class Registration:
 
 @dataclass(slots=True)
 class Books:
-    """Totals since the gateway started. ``accepted[m] == sum(ended[m, *])`` when nothing is in flight."""
+    """Totals since the gateway started. ``accepted[m] == sum(ended[m, *])`` when nothing is in flight.
+
+    `streams` counts those that are over: by why they were closed, or ``finished``.
+    """
 
     accepted: Counter[str] = field(default_factory=Counter)
     ended: Counter[tuple[str, Outcome]] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    streams: Counter[str] = field(default_factory=Counter)
 
 
 class ResultRing:
@@ -200,17 +243,25 @@ class ResultRing:
         """Return the kept results with a larger `seq`."""
         return [self._outputs.complete(result) for result in self._newer(seq)][::-1]
 
+    def following(self, seq: int) -> FrameResult | None:
+        """Return the first of the kept results with a larger `seq`; None if there is none."""
+        if not self._shown or self._shown[-1].seq <= seq:
+            return None
+        # what is shown has no gaps: each `seq` comes once, in order
+        return self._outputs.complete(self._shown[max(0, seq + 1 - self._shown[0].seq)])
+
     def _newer(self, seq: int) -> Iterator[FrameResult]:
         for result in reversed(self._shown):
             if result.seq <= seq:
                 return
             yield result
 
-    async def wait(self, timeout_s: float) -> None:
-        """Return at the next `wake`, or after `timeout_s`."""
+    async def wait(self, timeout_s: float) -> bool:
+        """Return at the next `wake`, or, with False, after `timeout_s`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
-            await asyncio.wait((waiter,), timeout=timeout_s)
+            done, _ = await asyncio.wait((waiter,), timeout=timeout_s)
         finally:
             self._waiters.discard(waiter)
+        return bool(done)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gateway.core.events import Event, WorkerBack, WorkerLost
+from gateway.core.events import Event, LimitBatches, WorkerBack, WorkerLost
 from gateway.core.profile import Profile
 from gateway.core.types import LOCAL_WORKER
 from gateway.errors import FramegateError
@@ -92,12 +92,14 @@ class Supervisor:
         self._post: Callable[[Event], object] = _nowhere
         self._doubt = asyncio.Event()
         self.repairs = Repairs(executor, catalogue, self._loader, profile, self._doubt.set)
+        self._loader.on_unfit = self.repairs.broke
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     def start(self, post: Callable[[Event], object]) -> None:
         """Begin. The worker counts as lost until everything is set up."""
         self._post = post
+        self._loader.on_refused_batch = lambda category, reason: post(LimitBatches(category, reason))
         post(WorkerLost(LOCAL_WORKER))
         self._task = asyncio.get_running_loop().create_task(self._run(), name="triton supervisor")
         self._task.add_done_callback(self._ended)
@@ -257,6 +259,11 @@ class Supervisor:
         gone = before - self._catalogue.serving
         if not self._config.models:
             gone = frozenset()  # nothing was asked for in particular: whoever unloads a model means it
+        elif self._executor.shared:  # our region is there, so it is the same Triton: only these models are gone
+            kept = {name for name, _ in self._catalogue.serving}
+            for model in {name for name, _ in gone} - kept:
+                self.repairs.missing(model)
+            gone = frozenset(key for key in gone if key[0] in kept)
         return ", ".join(f"model {name}/{version}" for name, version in sorted(gone))
 
 

@@ -21,6 +21,9 @@ def simulate(
     guard: Annotated[
         bool, typer.Option(help="Dispatch by the exact test's plan; without, plain EDF (the paper).")
     ] = True,
+    adaptation: Annotated[
+        bool, typer.Option(help="Run what overran at the next smaller profiled shape until it has paid that back.")
+    ] = True,
     utilization_test: Annotated[str, typer.Option(help="envelope, or the paper's deeprt.")] = "envelope",
     execution_low: Annotated[
         float, typer.Option(min=0, max=1, help="Jobs take this share of their profiled time, up to all of it.")
@@ -50,6 +53,7 @@ def simulate(
             job_deadline=JobDeadline(job_deadline),
             admission_test=AdmissionTest(admission_test),
             guard=guard,
+            adaptation=adaptation,
             utilization_test=UtilizationTest(utilization_test),
         )
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from gateway.core.types import Job
 from gateway.sim.draws import mix
@@ -33,3 +34,21 @@ def uniform(low: float, seed: int) -> Execution:
         return min(job.execution_ns, max(1, round(share * job.execution_ns)))
 
     return draw
+
+
+def delayed(execution: Execution, first: int, jobs: int, delay_ns: int) -> Execution:
+    """Return `execution` with `delay_ns` more for `jobs` jobs in a row, of which `first` started before them.
+
+    It counts the jobs, so it serves one run.
+
+    Raises:
+        ValueError: A negative count or delay.
+    """
+    if min(first, jobs, delay_ns) < 0:
+        raise ValueError(f"counts and delays must not be negative: {first}, {jobs}, {delay_ns}")
+    started = count()
+
+    def take(job: Job) -> int:
+        return execution(job) + (delay_ns if first <= next(started) < first + jobs else 0)
+
+    return take

@@ -59,6 +59,7 @@ class SimulationReport:
         p50_latency_ms, p99_latency_ms, max_latency_ms: None without a delivered frame.
         jobs, mean_batch: Jobs that were started, and frames in one on average (0 without any).
         early_jobs: Those of them that were sent before their joint.
+        frames_degraded: Frames that were run at a smaller shape.
         windows_widened: How often a window grew after its tightest stream had gone.
         span_ms: From the first event to the last.
         busy: Share of that time that the device worked.
@@ -77,6 +78,7 @@ class SimulationReport:
     max_latency_ms: float | None
     jobs: int
     early_jobs: int
+    frames_degraded: int
     windows_widened: int
     mean_batch: float
     span_ms: float
@@ -110,6 +112,8 @@ class SimulationReport:
             f"device    {self.busy:.1%} busy, {self.goodput_fps:.1f} frames/s in time over {self.span_ms:.0f} ms"
         )
         out += self._promises()
+        if self.frames_degraded:
+            out.append(f"degraded  {self.frames_degraded} frames ran at a smaller shape")
         if self.windows_widened:
             out.append(f"windows   grew {self.windows_widened} times")
         return out
@@ -156,6 +160,7 @@ class Tally:
         self._widened = 0
         self._jobs = 0
         self._early = 0
+        self._degraded = 0
         self._batched = 0
         self._busy_ns = 0
         self._first_ns: int | None = None
@@ -188,6 +193,7 @@ class Tally:
         job = action.job
         self._jobs += 1
         self._early += job.early
+        self._degraded += len(job.frames) if job.small else 0
         self._batched += len(job.frames)
         self._busy_ns += t_ns - action.started_ns
         for outcome in action.outcomes:
@@ -222,6 +228,7 @@ class Tally:
             max_latency_ms=_percentile(latency, 100),
             jobs=self._jobs,
             early_jobs=self._early,
+            frames_degraded=self._degraded,
             windows_widened=self._widened,
             mean_batch=self._batched / self._jobs if self._jobs else 0.0,
             span_ms=span_ns / NS_PER_MS,

@@ -1,7 +1,7 @@
 """Traces: which cameras come when. JSON lines, ``{"at_ms": 0, "stream": {...}}``.
 
 The fields of a stream are those of ``POST /v1/streams``: ``model, version?, shape, dtype?, period_ms | fps,
-deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, name?``. Without ``version`` the
+deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, on_excess?, name?``. Without ``version`` the
 newest profiled one is meant. Empty lines are skipped.
 
 Group k (from 0) of a stream comes at ``at_ms + start_in_ms + k * period``: ``burst`` frames at once (1 unless given),
@@ -23,6 +23,7 @@ from gateway.core.types import (
     MIN_INTERVAL_NS,
     NS_PER_MS,
     NS_PER_S,
+    OnExcess,
     OnLate,
     ServiceClass,
     StreamSpec,
@@ -31,7 +32,7 @@ from gateway.core.types import (
 _REQUIRED = {"model", "shape", "deadline_ms"}
 _OPTIONAL = {
     *("version", "dtype", "period_ms", "fps", "frames", "burst", "jitter_ms", "start_in_ms", "service_class"),
-    *("on_late", "name"),
+    *("on_late", "on_excess", "name"),
 }
 #: About eleven days: what `at_ms` may reach.
 _LATEST_NS = 1_000_000 * NS_PER_S
@@ -103,6 +104,8 @@ def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
             stream["jitter_ms"] = spec.jitter_ns / NS_PER_MS
         if spec.service_class is not ServiceClass.REAL_TIME:
             stream["service_class"] = spec.service_class.value
+        if spec.on_excess is not OnExcess.REFUSE:
+            stream["on_excess"] = spec.on_excess.value
         yield json.dumps({"at_ms": entry.at_ns / NS_PER_MS, "stream": stream})
 
 
@@ -150,6 +153,7 @@ def _read_stream(data: object, profile: Profile) -> StreamSpec:
         service_class=ServiceClass(data.get("service_class", ServiceClass.REAL_TIME)),
         start_in_ns=_interval_ns(data, "start_in_ms") if "start_in_ms" in data else 0,
         on_late=OnLate(data.get("on_late", OnLate.DROP)),
+        on_excess=OnExcess(data.get("on_excess", OnExcess.REFUSE)),
         name=str(data.get("name", "")),
     )
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.core.types import Outcome
+from gateway.core.types import NS_PER_S, Outcome, ServiceClass
 from gateway.core.view import EngineView
 from gateway.telemetry.metrics import Metrics
 
@@ -29,6 +29,10 @@ class Books(Protocol):
     def refused(self) -> Mapping[str, int]:
         """Frames refused, by reason."""
 
+    @property
+    def streams(self) -> Mapping[str, int]:
+        """Streams that are over, by reason."""
+
 
 class Region(Protocol):
     """Part of `gateway.runtime.region.Region`."""
@@ -36,6 +40,10 @@ class Region(Protocol):
     @property
     def size(self) -> int:
         """Bytes."""
+
+    @property
+    def beside_bytes(self) -> int:
+        """Bytes left beside it in shared memory."""
 
 
 class Arena(Protocol):
@@ -98,6 +106,7 @@ class GatewayCollector(Collector):
         view = self._gateway.view()
         yield from self._frames(view)
         yield from self._streams(view)
+        yield from self._categories(view)
         yield from self._device(view)
 
     def _frames(self, view: EngineView) -> Iterator[Metric]:
@@ -115,18 +124,34 @@ class GatewayCollector(Collector):
         yield from (accepted, ended, in_flight, refused)
 
     def _streams(self, view: EngineView) -> Iterator[Metric]:
+        listed = [stream for stream in view.streams if not stream.spec.internal]
         streams = GaugeMetricFamily("framegate_streams", "Streams admitted", labels=["state"])
         for state in ("active", "closing"):
-            streams.add_metric([state], sum(stream.state == state for stream in view.streams))
+            streams.add_metric([state], sum(stream.state == state for stream in listed))
+        suspects = sum(stream.suspect for stream in listed)
+        yield _gauge("framegate_streams_suspect", "Streams whose frames go alone: Triton refused some", suspects)
+        over = CounterMetricFamily("framegate_streams_ended", "Streams that are over", labels=["reason"])
+        for reason, count in self._gateway.totals.streams.items():
+            over.add_metric([reason], count)
         info = GaugeMetricFamily("framegate_stream_info", "Always 1", labels=["stream_id", "name", "model"])
         frames = GaugeMetricFamily("framegate_stream_frames", "Frames by outcome", labels=["stream_id", "outcome"])
         in_flight = GaugeMetricFamily("framegate_stream_frames_in_flight", "Frames not ended", labels=["stream_id"])
-        for stream in view.streams:
+        for stream in listed:
             info.add_metric([stream.stream_id, stream.spec.name[:NAME_CHARS], stream.spec.model], 1)
             in_flight.add_metric([stream.stream_id], stream.in_flight)
             for outcome in Outcome:
                 frames.add_metric([stream.stream_id, outcome.value], stream.outcomes.get(outcome, 0))
-        yield from (streams, info, frames, in_flight)
+        yield from (streams, over, info, frames, in_flight)
+
+    def _categories(self, view: EngineView) -> Iterator[Metric]:
+        penalty = GaugeMetricFamily("framegate_penalty_seconds", "Overrun to be paid back", labels=["model", "shape"])
+        degraded = GaugeMetricFamily("framegate_degraded", "Whether its jobs run small", labels=["model", "shape"])
+        for each in view.categories:
+            if each.category.service_class is ServiceClass.REAL_TIME:
+                labels = [each.category.model, "x".join(map(str, each.category.shape))]
+                penalty.add_metric(labels, each.penalty_ns / NS_PER_S)
+                degraded.add_metric(labels, each.small_shape is not None)
+        yield from (penalty, degraded)
 
     def _device(self, view: EngineView) -> Iterator[Metric]:
         yield _gauge("framegate_utilization_ratio", "Share of the device's time that is promised", view.utilization)
@@ -134,9 +159,15 @@ class GatewayCollector(Collector):
         yield _gauge("framegate_device_busy", "Whether a job is running", view.running is not None)
         yield _gauge("framegate_triton_up", "Whether Triton answers", self._gateway.triton_ready)
         yield _gauge("framegate_ready", "Whether frames can be taken", self._gateway.ready)
+        yield _gauge("framegate_promise_broken", "Whether admitted streams may miss", view.broken is not None)
+        single = GaugeMetricFamily("framegate_single_frame_shapes", "Shapes whose batches fail", labels=["model"])
+        for model, count in Counter(category.model for category in view.limited).items():
+            single.add_metric([model], count)
+        yield single
         arena = self._gateway.arena
         yield _gauge("framegate_arena_bytes", "Size of the frame arena", arena.region.size)
         yield _gauge("framegate_arena_free_bytes", "Bytes of the arena in no batch", arena.free_bytes)
+        yield _gauge("framegate_shm_free_bytes", "Bytes left in /dev/shm beside the arena", arena.region.beside_bytes)
         yield CounterMetricFamily("framegate_arena_moves", "Frames copied a second time", value=arena.moves)
 
 

@@ -25,7 +25,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from gateway.core.events import Action, DeliverFrames, Event, PlanStale
+from gateway.core.adaptation import Cause
+from gateway.core.events import Action, DeliverFrames, Event, PlanStale, RetryFrames
 from gateway.core.types import NS_PER_S, Job
 from gateway.telemetry.decisions import DecisionLog
 
@@ -46,18 +47,23 @@ class ModelMetrics:
         self.batch = owner.batch.labels(model)
         self.early = owner.early.labels(model)
         self.overruns = owner.overruns.labels(model)
+        self.degraded = owner.degraded.labels(model)
+        self.overrun_seconds = {cause: owner.overrun_seconds.labels(model, cause.value) for cause in Cause}
         self.ratio = owner.ratio.labels(model)
 
-    def delivered(self, job: Job, started_ns: int, finished_ns: int) -> None:
-        """Record one job that was answered."""
+    def delivered(self, job: Job, started_ns: int, finished_ns: int, cause: str) -> None:
+        """Record one job that was answered; `cause` as in `gateway.core.events.DeliverFrames`."""
         execution_ns = finished_ns - started_ns
         self.batch.observe(len(job.frames))
         self.execute.observe(execution_ns / NS_PER_S)
         self.ratio.observe(execution_ns / job.execution_ns)
         if job.early:
             self.early.inc()
-        if execution_ns > job.execution_ns:
+        if cause:
             self.overruns.inc()
+            self.overrun_seconds[Cause(cause)].inc((execution_ns - job.execution_ns) / NS_PER_S)
+        if job.small:
+            self.degraded.inc(len(job.frames))
         for frame in job.frames:
             self.latency.observe((finished_ns - frame.arrival_ns) / NS_PER_S)
             self.queue.observe((started_ns - frame.arrival_ns) / NS_PER_S)
@@ -81,6 +87,18 @@ class Metrics:
         self.registrations = self._counter("registrations", "Registrations answered, by result", "result")
         self.early = self._counter("jobs_early", "Jobs sent before their joint to an idle device", "model")
         self.overruns = self._counter("jobs_overrun", "Jobs that took longer than their profiled time", "model")
+        self.degraded = self._counter("frames_degraded", "Frames that were run at a smaller shape", "model")
+        self.overrun_seconds = self._counter(
+            "overrun_seconds", "Time that jobs took beyond their profiled time", "model", "cause"
+        )
+        self.undelivered = self._counter(
+            "results_undelivered", "Results that a WebSocket's or event stream's client did not take", "reason"
+        )
+        for reason in ("client_gone", "slow_reader"):
+            self.undelivered.labels(reason)
+        self.sockets = Gauge("framegate_websockets", "Open WebSockets", registry=self.registry)
+        self.event_streams = Gauge("framegate_event_streams", "Open event streams", registry=self.registry)
+        self.retried = self._counter("frames_retried", "Frames of refused batches that were tried again alone", "model")
         self.responses = self._counter("http_responses", "HTTP calls answered", "method", "route", "status")
         self.latency = self._histogram("frame_latency_seconds", "From arrival to Triton's reply", SECONDS)
         self.queue = self._histogram("frame_queue_seconds", "From arrival to the start of the frame's job", SECONDS)
@@ -107,12 +125,14 @@ class Metrics:
         for action in actions:
             if isinstance(action, PlanStale):
                 self.stale.labels("register" if action.stream_id else "widen").inc()
+            if isinstance(action, RetryFrames):
+                self.retried.labels(action.job.category.model).inc(len(action.frames))
             if isinstance(action, DeliverFrames):
                 model = action.job.category.model
                 metrics = self._models.get(model)
                 if metrics is None:
                     metrics = self._models[model] = ModelMetrics(self, model)
-                metrics.delivered(action.job, action.started_ns, action.finished_ns)
+                metrics.delivered(action.job, action.started_ns, action.finished_ns, action.cause)
 
     def tested(self, call: str, test: str, seconds: float) -> None:
         """Record an admission test: `call` is ``register`` or ``check``, `test` the one that decided."""
@@ -127,6 +147,11 @@ class Metrics:
         """Show how much of `limits.inflight_body_bytes` is taken."""
         gauge = Gauge("framegate_upload_bytes", "Bodies that are being read", registry=self.registry)
         gauge.set_function(held_bytes)
+
+    def watch_unread(self, unread_bytes: Callable[[], float]) -> None:
+        """Show how much of `limits.unread_bytes` is taken."""
+        gauge = Gauge("framegate_unread_bytes", "Outputs that wait for clients of WebSockets", registry=self.registry)
+        gauge.set_function(unread_bytes)
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -16,19 +16,21 @@ import ipaddress
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import tritonclient.grpc.aio as triton
 from numpy.typing import NDArray
-from tritonclient.grpc import InferInput, InferResult
-from tritonclient.utils import InferenceServerException, triton_to_np_dtype
+from tritonclient.utils import InferenceServerException
 
+from gateway.triton.channel import InferenceChannel, InputTensor
+from gateway.triton.plain import plain
+from gateway.triton.tensors import to_array
 from gateway.triton.types import (
     BackendError,
     InferenceCall,
-    InSharedMemory,
     ModelMetadata,
     ModelState,
+    RawCall,
     ServerInfo,
+    Tensor,
     TensorInfo,
     latest,
 )
@@ -53,7 +55,7 @@ class TritonClient:
     def __init__(self, url: str, *, max_message_bytes: int, control_timeout_s: float = 5.0) -> None:
         self.url = url
         self._timeout_s = control_timeout_s
-        self._inference = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
+        self._inference = InferenceChannel(url, _channel_args(url, max_message_bytes))
         self._control = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
 
     async def close(self) -> None:
@@ -117,6 +119,16 @@ class TritonClient:
         config: dict[str, Any] = reply["config"]
         return config
 
+    async def plain_config(self, model: str, version: str = "") -> dict[str, Any]:
+        """Return the configuration of a loaded model as Triton's HTTP side says it."""
+        reply = await _answer(self._control.get_model_config(model, version, client_timeout=self._timeout_s))
+        return plain(reply.config)
+
+    async def statistics(self, model: str = "", version: str = "") -> dict[str, Any]:
+        """Return Triton's statistics of the versions that are loaded of one model, or of all, as its HTTP side does."""
+        reply = await _answer(self._control.get_inference_statistics(model, version, client_timeout=self._timeout_s))
+        return plain(reply)
+
     async def executed(self, model: str) -> int:
         """Return how many frames Triton has executed on `model`, over all versions that are loaded."""
         reply = await _answer(self._control.get_inference_statistics(model, client_timeout=self._timeout_s))
@@ -149,21 +161,19 @@ class TritonClient:
         Raises:
             BackendError: Triton's refusal or failure, or its absence.
         """
-        tensor = InferInput(call.input_name, call.shape, call.datatype)
-        if isinstance(call.data, InSharedMemory):
-            tensor.set_shared_memory(call.data.region, call.data.size, call.data.offset)
-        else:
-            array: NDArray[Any] = np.frombuffer(call.data, dtype=triton_to_np_dtype(call.datatype))
-            tensor.set_data_from_numpy(array.reshape(call.shape))
-        result = await _answer(
-            self._inference.infer(call.model, [tensor], model_version=call.version, request_id=call.request_id)
+        outputs = await self._inference.infer(
+            call.model,
+            call.version,
+            [InputTensor(call.input_name, call.datatype, call.shape, call.data)],
+            parameters=call.parameters,
         )
-        return {output.name: _array(result, output.name) for output in result.get_response().outputs}
+        return {tensor.name: to_array(tensor.datatype, tensor.shape, tensor.data) for tensor in outputs}
 
-
-def _array(result: InferResult, name: str) -> NDArray[Any]:
-    array: NDArray[Any] = result.as_numpy(name)
-    return array
+    async def pass_through(self, call: RawCall) -> list[Tensor]:
+        """Run one call as it came; return its outputs as they come. Otherwise as `infer`."""
+        return await self._inference.infer(
+            call.model, call.version, call.inputs, wanted=call.outputs, parameters=call.parameters
+        )
 
 
 async def _answer(call: Awaitable[T]) -> T:

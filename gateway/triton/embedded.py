@@ -58,6 +58,7 @@ class EmbeddedTriton:
         ready_timeout_s: Limit of the start, without `models`.
         load_timeout_s: Added to it for each of `models`.
         rate_limiter: False lets models execute at once whatever resources they name; for measuring just that.
+        fault_injection: Its backends take the delays that requests ask for (`gateway.runtime.injection`).
 
     After `stop`, `start` uses the same ports again if they are still free, so that clients find it.
     """
@@ -76,6 +77,7 @@ class EmbeddedTriton:
         ready_timeout_s: float = 10.0,
         load_timeout_s: float = 60.0,
         rate_limiter: bool = True,
+        fault_injection: bool = False,
     ) -> None:
         self.model_repository = Path(model_repository)
         self.log_file = Path(log_file)
@@ -83,6 +85,7 @@ class EmbeddedTriton:
         self._backends = Path(backends or DEFAULT_BACKENDS)
         self._intra_op_threads = intra_op_threads or 0
         self._rate_limiter = rate_limiter
+        self._fault_injection = fault_injection
         self._wanted = Ports(http_port, grpc_port, metrics_port)
         self._timeout_s = ready_timeout_s + load_timeout_s * len(self.models)
         self._ports: Ports | None = None
@@ -237,7 +240,7 @@ class EmbeddedTriton:
                 # in a terminal reaches this process, which then stops Triton when its own work has ended.
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", supervisor.__file__, json.dumps(spec)],
-                    env=server_environment(wheel, self._intra_op_threads),
+                    env=server_environment(wheel, self._intra_op_threads, fault_injection=self._fault_injection),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -65,7 +65,7 @@ def server_command(
     return [str(wheel.server), *options]
 
 
-def server_environment(wheel: TritonWheel, intra_op_threads: int) -> dict[str, str]:
+def server_environment(wheel: TritonWheel, intra_op_threads: int, *, fault_injection: bool = False) -> dict[str, str]:
     """Return the environment of `tritonserver`, which its stubs inherit; `intra_op_threads` 0 means one per core."""
     own = {
         "LD_LIBRARY_PATH": wheel.library_path,
@@ -74,6 +74,7 @@ def server_environment(wheel: TritonWheel, intra_op_threads: int) -> dict[str, s
         "PATH": ":".join(filter(None, [str(Path(sys.executable).parent), os.environ.get("PATH")])),
         "PYTHONPATH": ":".join(filter(None, [str(wheel.site_packages), os.environ.get("PYTHONPATH")])),
         "FRAMEGATE_INTRA_OP_THREADS": str(intra_op_threads),
+        "FRAMEGATE_FAULT_INJECTION": str(int(fault_injection)),
         # Recent ONNX Runtimes report their use to their maker, on Linux too.
         "ORT_DISABLE_TELEMETRY": "1",
     }

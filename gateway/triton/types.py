@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+#: Names of `gateway.runtime.region`: whoever knows one could have Triton read other callers' frames.
+_REGION = re.compile(r"framegate-\d+-[0-9a-f]{16}")
+#: gRPC's words.
+_TOO_LARGE = "message larger than max"
 
 
 class BackendError(Exception):
     """Triton refused, failed or could not be reached.
 
     Attributes:
-        message: Triton's own words, or gRPC's when there was no answer.
+        message: Triton's own words, or gRPC's when there was no answer, fit for callers: without the name of our
+            shared memory, and with the setting's where a message was too large.
         code: The gRPC status, for example ``NOT_FOUND``; empty when the client itself refused.
     """
 
     def __init__(self, message: str, code: str = "") -> None:
+        message = _REGION.sub("the frame arena", message)
+        if _TOO_LARGE in message:
+            message = f"{message}. The limit is FRAMEGATE_TRITON__MAX_MESSAGE_BYTES"
         super().__init__(message)
         self.message = message
         self.code = code
@@ -23,6 +34,11 @@ class BackendError(Exception):
     def unreachable(self) -> bool:
         """Whether there was no answer at all: no connection, or it broke under the call."""
         return self.code == "UNAVAILABLE"
+
+    @property
+    def too_large(self) -> bool:
+        """Whether Triton did answer, with more than a message may hold."""
+        return _TOO_LARGE in self.message
 
     @property
     def timed_out(self) -> bool:
@@ -99,6 +115,9 @@ class InSharedMemory:
     size: int
 
 
+NO_PARAMETERS: Mapping[str, int] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class InferenceCall:
     """One batch for one model with one input.
@@ -106,6 +125,7 @@ class InferenceCall:
     Attributes:
         shape: Of the tensor as sent, batch axis included if the model has one.
         data: Its place in shared memory, or its bytes in C order.
+        parameters: Request parameters, for the backend.
     """
 
     model: str
@@ -114,9 +134,40 @@ class InferenceCall:
     datatype: str
     shape: tuple[int, ...]
     data: InSharedMemory | memoryview
-    request_id: str = ""
+    parameters: Mapping[str, int] = field(default_factory=lambda: NO_PARAMETERS)
 
 
 def latest(versions: Sequence[str]) -> str:
     """Return the highest version, as Triton chooses its default; empty if there is none."""
     return max(versions, key=lambda v: (int(v) if v.isdecimal() else -1, v), default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor as it travels.
+
+    Attributes:
+        shape: Batch axis included if the model has one.
+        data: Little-endian, row-major; of BYTES each element after its length in 4 bytes.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class RawCall:
+    """A call that is handed to Triton as it came.
+
+    Attributes:
+        outputs: Names of those that are wanted; empty: all.
+        parameters: Of the request, for the model's backend.
+    """
+
+    model: str
+    version: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[str, ...]
+    parameters: Mapping[str, bool | int | float | str]

@@ -68,7 +68,9 @@ class Served:
             overrides = dict(self._overrides)
             triton = {"url": self.stand_in.url, **overrides.pop("triton", {})}
             server = {"port": 0, **overrides.pop("server", {})}
-            settings = Settings(triton=triton, server=server, **overrides)
+            # Frames come as a test likes, and contracts are as it writes them, unless it says otherwise.
+            scheduling = {"policing": False, "default_jitter_ms": 0, **overrides.pop("scheduling", {})}
+            settings = Settings(triton=triton, server=server, scheduling=scheduling, **overrides)
             self.metrics = Metrics("test")
             self.gateway = Gateway(settings, profile(self._times, self._models), observers=[self.metrics])
             self.app = create_app(self.gateway, settings, self.metrics)
@@ -163,12 +165,23 @@ def echo(result):
 
 def problem(answer, status, code):
     assert answer.status_code == status, answer.text
+    if answer.url.path.startswith("/v2"):
+        return v2_error(answer, status, code)
     assert answer.headers["content-type"] == "application/problem+json"
     document = answer.json()
     assert (document["status"], document["code"]) == (status, code)
     assert document["type"] == f"urn:framegate:problem:{code}"
     assert document["title"]
     assert document["detail"]
+    return document
+
+
+def v2_error(answer, status, code):
+    """Check an error of the Open Inference Protocol: Triton's form."""
+    assert answer.headers["content-type"] == "application/json"
+    document = answer.json()
+    assert (answer.status_code, document["status"], document["code"]) == (status, status, code), answer.text
+    assert document["error"]
     return document
 
 

@@ -270,6 +270,7 @@ def test_the_books_balance_from_the_metrics_alone(served):
     assert grown("framegate_refused_total", "frame_size_mismatch") == 1
     assert grown("framegate_refused_total", "body_too_large") == 1
     assert grown("framegate_refused_total", "stream_closed") == 2
-    assert grown("framegate_frame_latency_seconds_count", "echo") == 4
+    assert grown("framegate_frames_retried_total", "echo") == 2, "those of the batch that was refused"
+    assert grown("framegate_frame_latency_seconds_count", "echo") == 6
     assert grown("framegate_http_responses_total", "POST", "/v1/streams/{stream_id}/frames", "200") == 3
     assert not any(stream["stream_id"] in key for key in after)

@@ -1,4 +1,4 @@
-"""Answers that are written frame by frame: what others get of the loop meanwhile, counted in its turns."""
+"""Answers that are written piece by piece: what others get of the loop meanwhile, counted in its turns."""
 
 import asyncio
 import dataclasses
@@ -24,15 +24,39 @@ RESULTS = [dataclasses.replace(ONE, seq=seq) for seq in range(10)]
 REST = {"next_after": 9, "state": "active"}
 
 
+def outputs(**arrays):
+    return dataclasses.replace(ONE, reason='"data":[]', outputs=arrays)
+
+
+#: Large, small, empty, strings, and names that look like members.
+ODD = [
+    outputs(),
+    outputs(y=np.arange(100_000, dtype=np.int64), data=np.zeros((0, 3)), z=np.ones(3, np.float16)),
+    outputs(y=np.array([b'"data":[]'] * 20_000, object), shape=np.zeros((300, 300), np.uint8)),
+    outputs(y=np.array(["x" * AT_ONCE_BYTES, "y", "z" * AT_ONCE_BYTES], object)),
+    outputs(y=np.full(AT_ONCE_BYTES + 1, 255, np.uint8), nothing=np.zeros(0, np.float32)),
+    dataclasses.replace(ONE, outcome=Outcome.EXPIRED, outputs=None),
+]
+
+
 @pytest.mark.parametrize("rest", [{}, REST])
-def test_it_is_what_would_have_been_written_at_once(rest):
+@pytest.mark.parametrize("results", [RESULTS, ODD, *([each] for each in ODD)])
+def test_it_is_what_would_have_been_written_at_once(results, rest):
     client = Client()
-    asyncio.run(PagedAnswer(RESULTS, rest)(scope("GET"), client.receive, client.send))
-    assert client.body == dump({"results": [frame_result(result) for result in RESULTS], **rest})
+    asyncio.run(PagedAnswer(results, rest)(scope("GET"), client.receive, client.send))
+    assert client.body == dump({"results": [frame_result(result) for result in results], **rest})
     assert client.sent[0]["headers"] == [(b"content-type", b"application/json")]
 
 
-def test_others_get_their_turn_between_two_frames():
+def test_no_piece_is_large():
+    """One frame of 8 MB: others would wait some 100 ms for it in one piece."""
+    client = Client()
+    result = outputs(y=np.full((1024, 1024, 8), 255, np.uint8))
+    asyncio.run(PagedAnswer([result], {})(scope("GET"), client.receive, client.send))
+    assert max(len(message.get("body", b"")) for message in client.sent) < 5 * AT_ONCE_BYTES
+
+
+def test_others_get_their_turn_between_two_pieces():
     async def test():
         turns, seen = 0, []
 
@@ -51,9 +75,9 @@ def test_others_get_their_turn_between_two_frames():
         ticking = asyncio.ensure_future(tick())
         await PagedAnswer(RESULTS, REST)(scope("GET"), client.receive, send)
         ticking.cancel()
-        frames = seen[1:-1]  # without the head and the end
-        assert len(frames) == 11
-        assert all(after > before for before, after in itertools.pairwise(frames))
+        pieces = seen[1:-1]  # without the head and the end
+        assert len(pieces) > 11
+        assert all(after > before for before, after in itertools.pairwise(pieces))
 
     asyncio.run(test())
 
@@ -78,13 +102,15 @@ def of(*arrays):
     ("results", "large"),
     [
         ([], False),
-        (of(np.zeros(AT_ONCE_BYTES * 2, np.uint8)), False),
+        (of(np.zeros(AT_ONCE_BYTES * 2, np.uint8)), True),
+        (of(np.zeros(AT_ONCE_BYTES, np.uint8)), False),
+        (of(np.array([b"x"], object)), False),
         (of(np.zeros(AT_ONCE_BYTES, np.uint8), None), False),
         (of(np.zeros(AT_ONCE_BYTES, np.uint8), np.zeros(1, np.uint8)), True),
         (of(np.array([b"x"], object), None), True),
         (of(None, None), False),
     ],
-    ids=["none", "one", "at the limit", "above it", "strings", "no outputs"],
+    ids=["none", "one", "one at the limit", "one of strings", "at the limit", "above it", "strings", "no outputs"],
 )
 def test_what_is_large(results, large):
     assert is_large(results) is large

@@ -17,7 +17,7 @@ from tests.api.test_problems import all_errors
 
 REFERENCE = Path(__file__).parents[2] / "docs/api.md"
 #: Errors that end the command instead of a call.
-NOT_OVER_HTTP = {"profile_missing", "embedded_triton", "zoo"}
+NOT_OVER_HTTP = {"profile_missing", "address_unavailable", "embedded_triton", "zoo"}
 
 
 def make_app():
@@ -55,11 +55,21 @@ def test_all_calls_are_there(document):
         "DELETE /v1/streams/{stream_id}",
         "POST /v1/streams/{stream_id}/frames",
         "GET /v1/streams/{stream_id}/results",
+        "GET /v1/streams/{stream_id}/events",
         "POST /v1/admission/check",
         "GET /v1/models",
         "GET /v1/profile",
         "GET /v2/health/live",
         "GET /v2/health/ready",
+        "GET /v2",
+        "GET /v2/models/stats",
+        *(
+            f"GET /v2/models/{model}{what}"
+            for model in ("{model}", "{model}/versions/{version}")
+            for what in ("", "/ready", "/config", "/stats")
+        ),
+        "POST /v2/models/{model}/infer",
+        "POST /v2/models/{model}/versions/{version}/infer",
         "GET /metrics",
     }
 
@@ -89,7 +99,8 @@ def test_every_error_answer_is_a_problem(document):
     for name, operation in operations(document):
         for status, answer in operation["responses"].items():
             if status[0] in "45":
-                assert set(answer["content"]) == {"application/problem+json"}, (name, status)
+                form = "application/json" if "/v2" in name else "application/problem+json"
+                assert set(answer["content"]) == {form}, (name, status)
     assert not {"HTTPValidationError", "ValidationError"} & document["components"]["schemas"].keys()
 
 
@@ -106,6 +117,7 @@ def test_frames_are_documented(document):
         "410",
         "413",
         "422",
+        "429",
         "502",
         "503",
         "504",

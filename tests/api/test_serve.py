@@ -80,7 +80,7 @@ def test_it_serves_until_a_signal(triton, profile_file, tmp_path, number):
     options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1, "--decision-log", log)
     with serving(*options) as process:
         url = url_of(process)
-        body = {"model": "echo", "shape": [8, 8, 3], "fps": 5, "deadline_ms": 400}
+        body = {"model": "echo", "shape": [8, 8, 3], "fps": 5, "burst": 2, "deadline_ms": 400}
         stream = httpx.post(f"{url}/v1/streams", json=body).json()
         frames = httpx.post(url + stream["frames_url"], content=FRAME * 2)
         assert [result["outcome"] for result in frames.json()["results"]] == ["met", "met"]
@@ -140,6 +140,23 @@ def test_a_group_that_is_no_json_is_named(profile_file):
 @pytest.mark.parametrize("url", ["127.0.0.1:99999", "http://127.0.0.1:8001"])
 def test_what_is_no_address_of_triton_is_refused(profile_file, url):
     assert "triton.url" in failure("--profile", profile_file, "--triton", url)
+
+
+def test_a_port_that_is_taken_is_named_with_the_option(profile_file):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = failure("--profile", profile_file, "--port", port)
+    assert said == (
+        f"framegate serve: port {port} of 127.0.0.1 is in use by another program; choose another with --port or "
+        "FRAMEGATE_SERVER__PORT; 0 takes a free one."
+    )
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "x" * 70, "a..b"])
+def test_a_host_that_cannot_be_listened_at_is_named(profile_file, host):
+    said = failure("--profile", profile_file, "--host", host)
+    assert host in said
+    assert "FRAMEGATE_SERVER__HOST" in said
 
 
 def test_a_variable_that_is_no_setting_is_warned_about(triton, profile_file):

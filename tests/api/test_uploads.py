@@ -52,6 +52,37 @@ def test_an_announced_length_counts_from_the_start():
     asyncio.run(test())
 
 
+def test_what_is_kept_is_taken_by_those_that_were_promised_it_alone():
+    async def test():
+        kept = 30
+        uploads = Uploads(100, NEVER_S, lambda: kept)
+        other = await begun(read(uploads, content_length=70))
+        with pytest.raises(UploadsFull):
+            await read(uploads, chunk(b"x", more=False), content_length=1)
+        first = await begun(uploads.read(scope(content_length=20), Client().receive, 100, promised=True))
+        assert await uploads.read(scope(), Client(chunk(b"y" * 10, more=False)).receive, 100, promised=True)
+        with pytest.raises(UploadsFull):  # the limit holds for all together
+            await uploads.read(scope(), Client(chunk(b"y" * 11, more=False)).receive, 100, promised=True)
+        await ended(other)
+        kept = 0
+        assert await read(uploads, chunk(b"z" * 80, more=False), content_length=80)  # beside the 20 that are held
+        await ended(first)
+        assert uploads.held_bytes == 0
+
+    asyncio.run(test())
+
+
+def test_a_camera_has_one_place_and_only_for_what_it_announced():
+    uploads = Uploads(100, NEVER_S)
+    with uploads.place("a", 20, 20) as first, uploads.place("a", 20, 20) as second, uploads.place("b", 5, 20) as other:
+        assert (first, second, other) == (20, 0, 5)
+    with uploads.place("a", 21, 20) as place:
+        assert place == 0
+    with uploads.place("a", 20, 20) as place:
+        assert place == 20
+    assert uploads.placed == set()
+
+
 def test_an_unannounced_one_counts_as_it_grows():
     async def test():
         uploads = Uploads(100, NEVER_S)

@@ -229,7 +229,9 @@ class TestCommand:
         ("content", "says"),
         [
             (b"", "it is empty"),
+            (b" \n\n", "it is empty"),
             (b"hello\n", "it is not a decision log"),
+            (b"hello", "all that it holds is one line, which is incomplete or no action"),
             (as_bytes([admitted("a")])[0], "none of its 1 lines is of a job that was delivered"),
         ],
     )

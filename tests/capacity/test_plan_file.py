@@ -6,7 +6,7 @@ import pytest
 
 from gateway.capacity.plan_file import MOST_STREAMS, PlanFileError, read_plan
 from gateway.core.profile import Profile, ProfileEntry
-from gateway.core.types import OnLate
+from gateway.core.types import OnExcess, OnLate
 from tests.core.factories import MS, SHAPE, make_profile, make_spec
 
 STREAM = {"model": "m", "shape": [8, 8, 3], "period_ms": 100, "deadline_ms": 50}
@@ -38,6 +38,7 @@ def test_yaml_with_everything(read):
             jitter_ms: 1.5
             start_in_ms: 3
             on_late: serve
+            on_excess: best_effort
             count: 12
             at_ms: 2.5
         """
@@ -53,6 +54,7 @@ def test_yaml_with_everything(read):
         jitter_ns=1_500_000,
         start_in=3,
         on_late=OnLate.SERVE,
+        on_excess=OnExcess.BEST_EFFORT,
         name="gate",
     )
 
@@ -64,6 +66,7 @@ def test_json_and_a_bare_list(read):
 
 def test_defaults(read):
     first, second = read(json.dumps([STREAM, STREAM | {"count": "max"}]))
+    assert first.spec.jitter_ns == 0, "a plan says what is so; the default of the gateway is for cameras that do not"
     assert (first.name, first.count, first.at_ns) == ("stream-1", 1, 0)
     assert (second.name, second.count) == ("stream-2", None)
 

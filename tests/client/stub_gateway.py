@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 EVIDENCE = {
     "test": "sporadic",
@@ -60,6 +62,7 @@ class StubGateway:
     streams: dict = field(default_factory=dict)
     bodies: list = field(default_factory=list)
     calls: list = field(default_factory=list)
+    sockets: int = 0
 
     def app(self):
         return Starlette(
@@ -69,6 +72,7 @@ class StubGateway:
                 Route("/v1/admission/check", self.check, methods=["POST"]),
                 Route("/v1/streams/{id}", self.one, methods=["GET", "DELETE"]),
                 Route("/v1/streams/{id}/frames", self.frames, methods=["POST"]),
+                WebSocketRoute("/v1/streams/{id}/ws", self.ws),
                 Route("/v1/streams/{id}/results", self.results, methods=["GET"]),
                 Route("/v1/models", self.models, methods=["GET"]),
                 Route("/v2/health/ready", self.ready, methods=["GET"]),
@@ -125,9 +129,39 @@ class StubGateway:
             stream["state"] = "closed"
         return JSONResponse(stream)
 
+    async def ws(self, socket: WebSocket) -> None:
+        """One message, one frames call; labels come back."""
+        self.sockets += 1
+        stream_id = socket.path_params["id"]
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            await socket.send_denial_response(problem(404, "stream_not_found", "there is no such stream"))
+            return
+        if stream["state"] != "active":
+            await socket.send_denial_response(problem(410, "stream_closed", "the stream is closed"))
+            return
+        await socket.accept()
+        index, label = 0, None
+        with suppress(WebSocketDisconnect):
+            while True:
+                message = await socket.receive()
+                if message["type"] == "websocket.disconnect":
+                    return
+                if message.get("text") is not None:
+                    label = json.loads(message["text"])["timestamp_ms"]
+                    continue
+                answer = await self.take(stream_id, message["bytes"], {})
+                document = json.loads(answer.body)
+                for each in document["results"] if answer.status_code == 200 else [{"error": document}]:
+                    labelled = {} if "error" in each else {"timestamp_ms": label}
+                    await socket.send_text(json.dumps({**each, **labelled, "message": index}))
+                index, label = index + 1, None
+
     async def frames(self, request: Request) -> Response:
-        stream = self.streams.get(request.path_params["id"])
-        body = await request.body()
+        return await self.take(request.path_params["id"], await request.body(), request.query_params)
+
+    async def take(self, stream_id, body, query) -> Response:
+        stream = self.streams.get(stream_id)
         if stream is None:
             return problem(404, "stream_not_found", "there is no such stream")
         if self.answer_after is not None:
@@ -140,7 +174,7 @@ class StubGateway:
         first = stream["accepted"]
         stream["accepted"] += len(frames)
         stream["outcomes"]["met"] += len(frames)
-        if request.query_params.get("wait") == "false":
+        if query.get("wait") == "false":
             return JSONResponse({"seqs": list(range(first, stream["accepted"])), "results_url": "r"}, 202)
         return JSONResponse({"results": [self.result(first + k, frame) for k, frame in enumerate(frames)]})
 

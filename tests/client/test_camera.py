@@ -88,6 +88,7 @@ def test_frames_go_out_on_the_absolute_schedule():
         "cancelled": 0,
         "failed": 0,
         "refused_frames": 0,
+        "refused_by_code": {},
         "lost": 0,
         "skipped": 0,
         "skipped_by_reason": {"no_picture": 0, "late": 0, "in_flight": 0},

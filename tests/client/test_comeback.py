@@ -34,7 +34,7 @@ class Restarted(StubGateway):
         return Response(status_code=200 if self.is_ready else 503)
 
 
-def come_back(stub, *, until_ns=None, closed_by=None):
+def come_back(stub, *, until_ns=None, closed_by=None, close_reason=""):
     """Return the new stream or None, the pauses, and what was said."""
     pauses, said = [], []
 
@@ -51,7 +51,7 @@ def come_back(stub, *, until_ns=None, closed_by=None):
                 "http://old", transport=httpx.ASGITransport(StubGateway(prefix="old").app())
             ).register("m", (4, 6, 3), fps=10, deadline_ms=200)
             if closed_by is not None:
-                stub.streams[old.stream_id] = {**old.raw, "state": closed_by}
+                stub.streams[old.stream_id] = {**old.raw, "state": closed_by, "close_reason": close_reason}
             now_ns = lambda: round(sum(pauses) * S)  # noqa: E731
             return await register_again(
                 client, old, register, until_ns=until_ns, say=said.append, now_ns=now_ns, sleep=sleep
@@ -92,6 +92,12 @@ def test_a_refusal_that_will_not_pass_is_told():
 
 def test_a_stream_closed_at_a_gateway_that_runs_on_stays_closed():
     assert come_back(Restarted(), closed_by="closed")[0] is None
+
+
+def test_a_camera_that_was_taken_for_gone_registers_again():
+    stream, pauses, _ = come_back(Restarted(), closed_by="closed", close_reason="idle")
+    assert stream is not None
+    assert pauses == []
 
 
 def test_a_gateway_that_is_stopping_is_waited_for():

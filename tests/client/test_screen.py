@@ -16,7 +16,8 @@ from gateway.client.types import FrameResult
 
 def camera():
     stats = Stats()
-    stats.sent, stats.refused, stats.lost = 123_456, 1234, 5678
+    stats.sent, stats.lost = 123_456, 5678
+    stats.refusals["arena_full"] = 1234
     stats.skips.update(no_picture=3000, in_flight=6012)
     for _ in range(1000):
         stats.add(FrameResult(0, "met", latency_ms=1234.5, batch=2))

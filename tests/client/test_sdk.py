@@ -11,9 +11,10 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 from stub_gateway import StubGateway, problem
 
-from gateway.client.client import FramegateClient
+from gateway.client.client import KEEP_ALIVE_S, FramegateClient
 from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
 from gateway.client.types import tensor
+from gateway.settings import Settings
 
 SHAPE = (4, 6, 3)
 
@@ -216,3 +217,8 @@ def test_tensors_keep_their_type_and_refuse_a_wrong_count():
     assert tensor({"datatype": "BYTES", "shape": [1], "data": ["face"]}).dtype == object
     with pytest.raises(ValueError, match="reshape"):
         tensor({"datatype": "FP32", "shape": [3], "data": [1.0, 2.0]})
+
+
+def test_connections_are_given_up_before_the_gateway_gives_them_up():
+    """A slow camera must not send into a connection that is just being closed."""
+    assert Settings().server.keep_alive_s > KEEP_ALIVE_S

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import typer
 import uvicorn
-from stub_gateway import StubGateway
+from stub_gateway import StubGateway, problem
 
 from gateway.client.agent import explain_refusal, flag_of
 from gateway.client.command import EXIT_REFUSED, parse_shape
@@ -44,7 +44,7 @@ def served():
     servers = []
 
     def serve(stub, port=0):
-        server = uvicorn.Server(uvicorn.Config(stub.app(), port=port, log_config=None, log_level="error", ws="none"))
+        server = uvicorn.Server(uvicorn.Config(stub.app(), port=port, log_config=None, log_level="error"))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
         thread.start()
         servers.append((server, thread))
@@ -74,10 +74,14 @@ def run(*arguments):
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60)
 
 
-def test_a_clip_is_sent_once_at_its_rate_and_the_stream_is_closed(clip, served):
+WAYS = pytest.mark.parametrize("way", [(), ("--http",)], ids=["websocket", "http"])
+
+
+@WAYS
+def test_a_clip_is_sent_once_at_its_rate_and_the_stream_is_closed(clip, served, way):
     stub = StubGateway()
     began = time.monotonic()
-    done = run(clip, served(stub), "--shape", "24x32", "--name", "door", "--json")
+    done = run(clip, served(stub), "--shape", "24x32", "--name", "door", "--json", *way)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     # a stalled machine skips ticks and leaves their frames out; it never repeats or loses one
@@ -85,7 +89,9 @@ def test_a_clip_is_sent_once_at_its_rate_and_the_stream_is_closed(clip, served):
     assert summary["met"] == summary["frames"] == stub.streams["s0"]["accepted"] > 0
     assert (summary["lost"], summary["refused_frames"], summary["stopped_by"]) == (0, 0, "end")
     assert time.monotonic() - began > 19 / 20
-    assert stub.bodies == [{"model": "m", "shape": [24, 32, 3], "deadline_ms": 100.0, "fps": 20.0, "name": "door"}]
+    assert stub.sockets == (0 if way else 1)
+    asked = {"model": "m", "shape": [24, 32, 3], "deadline_ms": 100.0, "fps": 20.0, "name": "door"}
+    assert stub.bodies == [{**asked, "jitter_ms": 12.5}], "a tick is sent up to a quarter of a period late"
     assert "predicted worst latency 61.0 ms of 100 ms (sporadic test)" in done.stderr
     assert stub.streams["s0"]["state"] == "closed"
 
@@ -143,11 +149,11 @@ def test_an_offered_period_of_groups_becomes_a_rate_of_frames():
     assert flag_of(CounterOffer("period_ms", 400.0), burst=8) == "--fps 20"
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_being_interrupted_closes_the_stream_and_tells_the_figures(clip, served, ending):
+@pytest.mark.parametrize(("ending", "way"), [(signal.SIGINT, ()), (signal.SIGTERM, ()), (signal.SIGTERM, ("--http",))])
+def test_being_interrupted_closes_the_stream_and_tells_the_figures(clip, served, ending, way):
     stub = StubGateway()
     process = subprocess.Popen(
-        command(clip, served(stub), "--loop", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(clip, served(stub), "--loop", "--json", *way), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     until = time.monotonic() + 30
     while time.monotonic() < until and stub.streams.get("s0", {}).get("accepted", 0) < 5:
@@ -168,10 +174,11 @@ def wait_for(condition, limit_s=30):
         time.sleep(0.02)
 
 
-def test_a_gateway_that_is_restarted_gets_the_stream_again_and_the_loss_is_told(clip, served):
+@WAYS
+def test_a_gateway_that_is_restarted_gets_the_stream_again_and_the_loss_is_told(clip, served, way):
     first, second = StubGateway(), StubGateway(prefix="t")
     url = served(first)
-    arguments = command(clip, url, "--loop", "--frames", "100")
+    arguments = command(clip, url, "--loop", "--frames", "100", *way)
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: first.streams.get("s0", {}).get("accepted", 0) >= 5)
     served.stop()
@@ -184,16 +191,17 @@ def test_a_gateway_that_is_restarted_gets_the_stream_again_and_the_loss_is_told(
     assert "registering again" in stdout
     assert "registered again as stream t0" in stdout
     [error] = [line for line in stdout.splitlines() if line.startswith("error:")]
-    assert "frames were lost; the last reason: POST http" in error
+    assert "frames were lost; the last reason: " + ("POST http" if way else "ws://") in error
     assert second.streams["t0"]["accepted"] >= 5
     assert second.streams["t0"]["state"] == "closed"
     assert 0 < second.bodies[0]["frames"] < 100
     assert "Traceback" not in stderr
 
 
-def test_a_stream_that_somebody_closes_is_not_registered_again(clip, served):
+@WAYS
+def test_a_stream_that_somebody_closes_is_not_registered_again(clip, served, way):
     stub = StubGateway()
-    arguments = command(clip, served(stub), "--loop", "--json")
+    arguments = command(clip, served(stub), "--loop", "--json", *way)
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: stub.streams.get("s0", {}).get("accepted", 0) >= 2)
     stub.streams["s0"]["state"] = "closed"
@@ -202,6 +210,20 @@ def test_a_stream_that_somebody_closes_is_not_registered_again(clip, served):
     summary = json.loads(stdout.splitlines()[-1])
     assert (summary["stopped_by"], list(stub.streams)) == ("stream_closed", ["s0"])
     assert "error: stopped by 410 stream_closed" in stderr
+
+
+@WAYS
+def test_surplus_is_counted_and_the_remedy_is_told(clip, served, way):
+    """Once while it runs, and with the figures at the end; it is no failure of the camera."""
+    surplus = problem(429, "frame_surplus", "too early", {"retry-after": "1"}, retry_after_ms=12.5)
+    stub = StubGateway(frame_answers=[surplus] * 3)
+    done = run(clip, served(stub), *way)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("raise --jitter-ms") == 2
+    assert "refused_frames 3 (the gateway did not accept them)" in done.stdout
+    assert "3 of them came earlier than the stream's contract allows" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert stub.streams["s0"]["accepted"] > 10
 
 
 def test_what_cannot_work_says_so_and_exits_with_1(clip, tmp_path):

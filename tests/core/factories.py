@@ -66,10 +66,10 @@ class Unchecked(Engine):
 
 
 class Drive:
-    """An engine moved by hand; ms in, actions out."""
+    """An engine moved by hand; ms in, actions out. Frames may come as a test likes, unless `policing` is asked for."""
 
-    def __init__(self, profile: Profile, *, admit_all: bool = False, **config: Any) -> None:
-        self.engine = (Unchecked if admit_all else Engine)(profile, EngineConfig(**config))
+    def __init__(self, profile: Profile, *, admit_all: bool = False, policing: bool = False, **config: Any) -> None:
+        self.engine = (Unchecked if admit_all else Engine)(profile, EngineConfig(policing=policing, **config))
 
     def at(self, t: float, *events: Event) -> list[Action]:
         return [action for event in events or (Tick(),) for action in self.engine.handle(event, round(t * MS))]

@@ -4,12 +4,14 @@ from gateway.core.events import (
     CloseStream,
     FrameCancelled,
     FramesArrived,
+    JobFailed,
     JobFinished,
+    LimitBatches,
     RegisterStream,
     WidenWindows,
 )
 from gateway.core.log import entry
-from tests.core.factories import MS, Drive, make_profile, make_spec
+from tests.core.factories import MS, Drive, make_category, make_profile, make_spec
 
 
 def lines(gate, t, *events):
@@ -63,6 +65,24 @@ def test_a_delivery_shows_expected_beside_actual():
     delivered = lines(gate, 9, JobFinished(0))[0]
     assert (delivered["expected_ns"], delivered["actual_ns"], delivered["finished_ns"]) == (10 * MS, 9 * MS, 9 * MS)
     assert delivered["planned_end_ns"] == 30 * MS, "its joint is at 20"
+
+
+def test_second_tries_and_limits_are_told():
+    gate = Drive(make_profile(m=[10, 12]), early_dispatch=False)
+    lines(gate, 0, RegisterStream("a", make_spec(100, 100, burst=2)), FramesArrived("a", 2))
+    gate.at(50)
+    retried, started = lines(gate, 60, JobFailed(0, "NaN", retry=True))
+    assert retried == {
+        "t_ns": 60 * MS,
+        "action": "retry_frames",
+        "job": 0,
+        "frames": [["a", 0, 1, 100 * MS], ["a", 1, 2, 100 * MS]],
+    }
+    assert (started["job"], started["batch"]) == (1, 1)
+    (limited,) = lines(gate, 61, LimitBatches(make_category(), "told so"))
+    assert (limited["action"], limited["batch"], limited["limited_by"]) == ("batch_limited", 1, "told so")
+    assert (limited["test"], limited["category"]) == ("sporadic", "m/1[8, 8, 3]UINT8")
+    assert json.loads(json.dumps([retried, limited])) == [retried, limited]
 
 
 def test_changes_of_plans_are_told():

@@ -136,7 +136,7 @@ class TestEarliest:
 
     def test_a_late_first_frame_does_not_count_as_that_of_a_later_group(self):
         gate = drive(start_in=0, jitter_ns=50 * MS)
-        assert self.earliest(gate, 0) == 0
+        assert self.earliest(gate, 0) is None
         gate.frames(120, "a")
         assert phase(gate, 130)[0] == 200, "the grid takes it for the group of 100"
         assert self.earliest(gate, 130) == 170, "a camera of phase 70 sends its next one from 170 on"
@@ -146,8 +146,11 @@ class TestEarliest:
         gate.frames(20, "a")
         assert self.earliest(gate, 30) == 120
 
-    def test_groups_are_bounded_by_the_contract_alone_once_they_come(self):
+    def test_each_frame_of_a_group_has_a_clock_of_its_own(self):
         gate = drive(burst=2)
-        assert self.earliest(gate, 0) == 50
         gate.frames(50, "a")
-        assert self.earliest(gate, 60) is None
+        assert self.earliest(gate, 60) is None, "the second one of the group may come at any time"
+        gate.frames(70, "a")
+        assert self.earliest(gate, 80) == 150
+        gate.frames(150, "a")
+        assert self.earliest(gate, 160) == 170

@@ -507,7 +507,7 @@ class TestSpareFramesWithoutAPlan:
     """The plan may go while frames wait that it had no place for; the sporadic test knows nothing of them."""
 
     def gate(self, blocking):
-        """At 40 the promised job of m ends; a spare frame of m is there, and takes 10."""
+        """The promised job of m ends early; a spare frame of m is there, takes 10 and is due at 43."""
         gate = Drive(make_profile(m=[10, 20, 29], o=[1]), early_dispatch=False)
         gate.register(0, a=spec(100, 40, start_in=1), b=spec(100, 40, start_in=2))
         gate.frames(1, "a")
@@ -520,14 +520,14 @@ class TestSpareFramesWithoutAPlan:
     def test_they_run_if_the_test_allows_for_them(self):
         gate, job = self.gate(blocking=10)
         assert names(job) == ["a", "b"]
-        assert names(only(gate.finish(40, job), StartJob).job) == ["a"]
+        assert names(only(gate.finish(33, job), StartJob).job) == ["a"]
 
     def test_else_they_expire(self):
         gate, job = self.gate(blocking=9)
-        assert not every(gate.finish(40, job), StartJob)
+        assert not every(gate.finish(33, job), StartJob)
         assert only(gate.at(43), DropFrames).outcome is Outcome.EXPIRED
 
     def test_they_run_when_nothing_is_promised_any_more(self):
         gate, job = self.gate(blocking=9)
-        gate.finish(40, job)
-        assert names(only(gate.at(41, CloseStream("a"), CloseStream("b")), StartJob).job) == ["a"]
+        gate.finish(30, job)
+        assert names(only(gate.at(31, CloseStream("a"), CloseStream("b")), StartJob).job) == ["a"]

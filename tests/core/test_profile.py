@@ -138,3 +138,13 @@ def test_the_dispatch_overhead_does_not_change_which_batches_pay():
     # Whoever has the profile without it must come to the same largest batch.
     profile = of_sizes({1: 10, 2: 31})
     assert profile.plus_overhead(5 * MS).max_batch(make_category()) == profile.max_batch(make_category()) == 1
+
+
+def test_without_batches_one_frame_takes_what_it_took():
+    profile = make_profile(m=[5, 7, 9], n=[3, 4]).plus_overhead(MS)
+    single = profile.without_batches(make_category())
+    assert single.table(make_category()) == (0, 6 * MS)
+    assert single.table(make_category("n")) == profile.table(make_category("n"))
+    assert profile.max_batch(make_category()) == 3, "the old one stays"
+    together = of_sizes({4: 80, 8: 100}).without_batches(make_category())
+    assert together.table(make_category()) == (0, 80 * MS), "measured only together: no less is known of one"

@@ -36,7 +36,8 @@ class TestArrivals:
         assert curve(make_spec(10, 40, frames=3)).within(ints([100 * MS])).tolist() == [3]
 
     def test_from_now_on_the_phase_is_known(self):
-        found = curve(make_spec(10, 40, start_in=7, burst=2, jitter_ns=3 * MS))
+        state = make_state(make_profile(m=[1]), make_spec(10, 40, burst=2, jitter_ns=3 * MS))
+        (found,) = curves_of(replace(state, streams=(replace(state.streams[0], earliest_ns=7 * MS),)))
         assert found.from_now(ints([7 * MS, 7 * MS + 1, 17 * MS, 17 * MS + 1])).tolist() == [0, 2, 2, 4]
 
     def test_what_should_have_come_may_come_now(self):
@@ -47,9 +48,9 @@ class TestArrivals:
         assert found.from_now(ints([0, 1, 7 * MS, 8 * MS])).tolist() == [1, 1, 1, 2]
 
     def test_without_a_known_phase_only_the_contract_bounds_a_stream(self):
-        state = make_state(make_profile(m=[1]), make_spec(10, 40, burst=3))
-        phase = replace(state.streams[0], earliest_ns=None)
-        (found,) = curves_of(replace(state, streams=(phase,)))
+        # Whatever it says of its start: where its grid lies is only known once frames come.
+        state = make_state(make_profile(m=[1]), make_spec(10, 40, burst=3, start_in=7))
+        (found,) = curves_of(state)
         assert found.from_now(ints([0, 5 * MS, 10 * MS, 16 * MS])).tolist() == [0, 3, 3, 6]
 
 
@@ -169,14 +170,15 @@ class TestCarryIn:
     def waiting(self, frames):
         state = make_state(make_profile(m=[2, 4, 6, 8, 10, 12]), make_spec(50, 100, frames=1, start_in=40))
         members = tuple(Frame("w", n, 0, 100 * MS, 3) for n in range(frames))
-        return replace(state, windows=(replace(state.windows[0], waiting=(members,)),))
+        known = replace(state.streams[0], earliest_ns=40 * MS)
+        return replace(state, streams=(known,), windows=(replace(state.windows[0], waiting=(members,)),))
 
     @pytest.mark.parametrize(("frames", "admitted"), [(2, True), (3, False)])
     def test_a_window_that_shrinks_holds_more_than_it_ever_will_again(self, frames, admitted):
         # W = 15 with the candidate: two frames in any window, one of its own and the finite one. In this one its own
         # and those that wait; the finite one comes after its joint. Three are 6 long, four 8, and so is the job before
         # them: 16 - 1 ns > 15.
-        spec = make_spec(100, 30, start_in=5)
+        spec = make_spec(100, 30)
         verdict = evaluate(self.waiting(frames), spec, "c")
         assert verdict.admitted is admitted
         if not admitted:

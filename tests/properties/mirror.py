@@ -1,8 +1,17 @@
 """What a driver keeps of the engine's decisions, kept as simply as can be, and held against the engine."""
 
 from collections import Counter
+from dataclasses import replace
 
-from gateway.core.events import AcceptFrames, DeliverFrames, DropFrames, RefuseFrames, StartJob, StreamEnded
+from gateway.core.events import (
+    AcceptFrames,
+    DeliverFrames,
+    DropFrames,
+    RefuseFrames,
+    RetryFrames,
+    StartJob,
+    StreamEnded,
+)
 
 
 class Mirror:
@@ -11,6 +20,7 @@ class Mirror:
     def __init__(self):
         self.batches = {}
         self.running = None
+        self.failing = None
         self.accepted = set()
         self.ended = {}
         self.refused = Counter()
@@ -23,6 +33,8 @@ class Mirror:
                     self._accept(action, now_ns)
                 case DropFrames():
                     self._drop(action, now_ns)
+                case RetryFrames():
+                    self._retry(action)
                 case StartJob():
                     self._start(action, now_ns)
                 case DeliverFrames():
@@ -43,9 +55,9 @@ class Mirror:
 
     def _drop(self, action, now_ns):
         gone = Counter(frame.job for frame in action.frames)
-        if self.running is not None and action.frames == self.running.frames:
+        if self.running is not None and action.frames in (self.running.frames, self.failing):
             assert action.moved == ()
-            self.running = None
+            self.running, self.failing = None, None
         else:
             for job, source, target in action.moved:
                 assert source > target
@@ -55,10 +67,25 @@ class Mirror:
                 assert not set(self.batches[job]) & set(action.frames), "the holes were not closed"
                 if not self.batches[job]:
                     del self.batches[job]
-        if action.outcome == "expired":
+        if action.outcome == "expired" and action.reason != "too_late":
             assert all(frame.deadline_ns <= now_ns for frame in action.frames), "expired before its limit"
         for frame in action.frames:
             self._end(frame, action.outcome)
+
+    def _retry(self, action):
+        job = action.job
+        assert action.indices == tuple(sorted(set(action.indices)))
+        if job == self.running:
+            self.failing = tuple(f for i, f in enumerate(job.frames) if i not in action.indices)
+            if not self.failing:
+                self.running = None
+        else:
+            assert list(job.frames) == self.batches.pop(job.id)
+            assert len(action.frames) == len(job.frames)
+        for frame, index in zip(action.frames, action.indices, strict=True):
+            assert frame == replace(job.frames[index], job=frame.job)
+            assert frame.job not in self.batches
+            self.batches[frame.job] = [frame]
 
     def _start(self, action, now_ns):
         job = action.job

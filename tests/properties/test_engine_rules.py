@@ -14,6 +14,7 @@ from gateway.core.events import (
     FramesArrived,
     JobFailed,
     JobFinished,
+    LimitBatches,
     RegisterStream,
     StartJob,
     Tick,
@@ -21,7 +22,7 @@ from gateway.core.events import (
     WorkerLost,
 )
 from gateway.core.types import LOCAL_WORKER, OnLate, Outcome
-from tests.core.factories import MS, Unchecked, deliveries, every, make_trace, replay
+from tests.core.factories import MS, Unchecked, deliveries, every, make_category, make_trace, replay
 from tests.properties.mirror import Mirror
 from tests.properties.rig import check_slots
 from tests.properties.strategies import configs, profiles, specs, traces
@@ -35,7 +36,8 @@ steps = st.lists(
             st.tuples(st.just("frames"), st.sampled_from(NAMES), st.integers(1, 6)),
             st.tuples(st.just("frames"), st.sampled_from(NAMES), st.just(1)),
             st.tuples(st.just("cancel"), st.sampled_from(NAMES), st.integers(0, 12)),
-            st.tuples(st.sampled_from(["finish", "finish", "finish", "fail", "close", "lost", "back", "tick"])),
+            st.tuples(st.sampled_from(["finish", "finish", "finish", "refuse", "refuse", "limit", "fail"])),
+            st.tuples(st.sampled_from(["finish", "close", "lost", "back", "tick"])),
         ),
     ),
     max_size=60,
@@ -61,6 +63,10 @@ def to_event(step, engine, closing):
             return JobFinished(job_id)
         case ("fail",):
             return JobFailed(job_id, "broken")
+        case ("refuse",):
+            return JobFailed(job_id, "poison", retry=True)
+        case ("limit",):
+            return LimitBatches(make_category("abc"[job_id % 3]), "told so")
         case ("close",):
             return CloseStream(next(closing))
         case ("lost",):
@@ -216,10 +222,18 @@ def test_frames_dropped_late_expire_on_time(kind, profile, streams, config, slow
         make_trace(streams),
         execution=lambda job: job.execution_ns * (1 + slow),
     )
+    longest_ns = max(entry.p50_ms for entry in profile.entries) * MS
     for t_ns, action in log:
         if isinstance(action, DropFrames):
+            if action.outcome is Outcome.CANCELLED:
+                assert action.reason == "superseded"
+                assert all(f.on_late is OnLate.NEWEST for f in action.frames)
+                continue
             assert action.outcome is Outcome.EXPIRED
-            assert {frame.deadline_ns for frame in action.frames} == {t_ns}
-            assert all(frame.on_late is OnLate.DROP for frame in action.frames)
+            assert all(frame.on_late is not OnLate.SERVE for frame in action.frames)
+            if action.reason == "too_late":
+                assert all(t_ns < f.deadline_ns < t_ns + longest_ns for f in action.frames)
+            else:
+                assert {frame.deadline_ns for frame in action.frames} == {t_ns}
         if isinstance(action, StartJob):
-            assert all(f.deadline_ns > t_ns for f in action.job.frames if f.on_late is OnLate.DROP)
+            assert all(f.deadline_ns > t_ns for f in action.job.frames if f.on_late is not OnLate.SERVE)

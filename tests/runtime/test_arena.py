@@ -171,3 +171,61 @@ def test_a_batch_with_holes_holds_what_is_left(steps: list[int | None], data: st
         arena.finish(1)
     assert arena.batches == 0
     arena.close()
+
+
+class TestHandOver:
+    """Frames of a batch that failed become batches of their own, in the same block."""
+
+    def test_each_frame_stays_where_it_is(self, arena: Arena) -> None:
+        place(arena, 1, 5, 6, 7)
+        arena.start(1, 3)
+        arena.call_ended(1)
+        arena.hand_over(1, [(11, 0), (12, 1), (13, 2)])
+        for job, value in ((12, 6), (11, 5), (13, 7)):
+            span = arena.start(job, 1)
+            assert content(arena, span.offset, 1) == [value]
+            assert arena.batches == 1
+            arena.call_ended(job)
+            arena.finish(job)
+        assert arena.moves == 0
+
+    def test_the_block_is_held_by_the_last_of_them(self, arena: Arena) -> None:
+        place(arena, 1, 5, 6, 7)
+        arena.start(1, 3)
+        arena.call_ended(1)
+        arena.hand_over(1, [(11, 2)])
+        arena.drop(1)
+        arena.drop(1)  # the old batch is over: two of its frames have failed
+        assert arena.free_bytes == 2 * BLOCK
+        span = arena.start(11, 1)
+        assert content(arena, span.offset, 1) == [7]
+        arena.finish(11)  # given up: its call may still be reading
+        assert arena.free_bytes == 2 * BLOCK
+        arena.call_ended(11)
+        assert arena.free_bytes == 3 * BLOCK
+
+    def test_of_a_batch_that_waits_too(self, arena: Arena) -> None:
+        place(arena, 1, 5, 6)
+        arena.hand_over(1, [(11, 0), (12, 1)])
+        arena.drop(11)
+        assert arena.batches == 1
+        arena.drop(12)
+
+    def test_again_and_again(self, arena: Arena) -> None:
+        place(arena, 1, 5, 6)
+        arena.hand_over(1, [(11, 1)])
+        arena.hand_over(11, [(21, 0)])
+        arena.drop(1)
+        assert content(arena, arena.start(21, 1).offset, 1) == [6]
+        arena.call_ended(21)
+        arena.finish(21)
+
+
+def test_frames_may_be_spread_over_more_batches_than_they_would_fill(arena: Arena) -> None:
+    """Several batches of a window can have some room left, and some of them are yet to be begun."""
+    arena.reserve(3, FRAME, BATCH)
+    for job in (1, 2, 3):
+        arena.place(job, memoryview(bytes(FRAME)))
+    arena.unreserve()
+    for job in (1, 2, 3):
+        arena.drop(job)

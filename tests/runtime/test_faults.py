@@ -193,15 +193,15 @@ def test_30_every_batch_that_may_be_formed_is_warmed_before_the_model_is_ready()
     asyncio.run(main())
 
 
-def test_a_model_that_fails_at_some_batch_is_reported_with_it() -> None:
+def test_a_model_that_fails_in_its_warm_up_is_reported_with_the_batch() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
         [state] = await gateway.models()
         assert state.state == "failed"
-        assert "with 3 frames failed: no kernel" in state.reason
+        assert "with 1 frames failed: no kernel" in state.reason
 
     async def main() -> None:
         async with StandIn() as triton:
-            triton.error = lambda call: "no kernel" if call.rows == 3 else ""
+            triton.error = lambda call: "no kernel"
             async with running_gateway(triton.url, wait_ready=False) as gateway:
                 await until(lambda: gateway.triton_ready)
                 await test(gateway, triton)
@@ -221,7 +221,7 @@ def test_24_a_model_without_a_batch_axis_gets_its_frames_one_by_one_as_they_are(
     run(test, Model("echo", max_batch_size=0), profile=make_profile(batches=(1,)))
 
 
-def test_24_a_reply_with_too_few_rows_fails_the_job() -> None:
+def test_24_frames_of_a_reply_with_too_few_rows_are_tried_again_alone() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
         triton.reply_rows = lambda rows: 1
         triton.delay_s = lambda call: 0.02
@@ -231,9 +231,9 @@ def test_24_a_reply_with_too_few_rows_fails_the_job() -> None:
         assert (await first[0].result).outcome is Outcome.MET
         for ticket in batch:
             result = await ticket.result
-            assert result.outcome is Outcome.FAILED
-            assert "for a batch of 2 frames" in result.reason
-            assert result.batch == 2
+            assert result.outcome is Outcome.MET
+            assert result.batch == 1
+        assert [call.rows for call in triton.log("infer")] == [1, 2, 1, 1]
 
     run(test)
 

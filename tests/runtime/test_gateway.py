@@ -348,7 +348,7 @@ def test_five_hundred_abandoned_frames_leave_nothing() -> None:
 def test_a_full_arena_refuses_before_the_engine_hears_of_it() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
         triton.delay_s = lambda call: 0.05
-        record = await admitted(gateway, period_ms=100, deadline_ms=1000, shape=(64, 64, 3))
+        record = await admitted(gateway, period_ms=100, deadline_ms=10_000, shape=(64, 64, 3))
         body = frame(1, (64, 64, 3)) * 8
         tickets = gateway.submit(record.stream_id, frame(1, (64, 64, 3)))
         while gateway.arena.free_bytes >= len(body):

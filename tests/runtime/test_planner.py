@@ -125,7 +125,7 @@ def test_the_state_is_recorded_when_the_process_is_free() -> None:
         await first
         done = time.monotonic()
         await second
-        assert recorded[0] < done <= recorded[1] + 0.001
+        assert recorded[0] < done <= recorded[1] + 0.02  # the event loop may be late
 
     run(planner(), test)
 

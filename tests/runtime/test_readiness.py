@@ -132,7 +132,7 @@ def test_readiness_over_http_says_what_is_missing() -> None:
     try:
         wait_until(lambda: served.gateway.triton_ready, "Triton is not found")
         document = problem(served.http.get("/v2/health/ready"), 503, "nothing_served")
-        assert "it is broken" in document["detail"]
+        assert "it is broken" in document["error"]
         assert served.http.get("/v2/health/live").status_code == 200
     finally:
         served.stop()

@@ -141,6 +141,20 @@ def test_a_model_that_stays_broken_is_tried_again_after_a_pause(caplog: pytest.L
     assert lines(caplog, "is served again") == 1
 
 
+def test_a_model_that_fails_in_its_warm_up_is_tried_again() -> None:
+    """A device that was out of memory when Triton came back need not be so for good."""
+
+    async def test(gateway: Gateway, triton: StandIn) -> None:
+        await triton.restart()
+        triton.error = lambda call: "CUDA error: out of memory" if len(triton.log("load")) < 2 else ""
+        await until(lambda: not gateway.ready, 3)
+        await until(lambda: "out of memory" in why(gateway), 5)
+        await until(lambda: gateway.ready, 5)
+        assert len(triton.log("load")) == 2
+
+    run(test)
+
+
 def test_a_model_that_does_not_answer_its_probe_holds_nobody_up_for_long() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
         record = await admitted(gateway, deadline_ms=10_000)

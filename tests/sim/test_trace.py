@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gateway.core.profile import Profile, ProfileEntry
-from gateway.core.types import MAX_INTERVAL_NS, OnLate, ServiceClass
+from gateway.core.types import MAX_INTERVAL_NS, OnExcess, OnLate, ServiceClass
 from gateway.sim.trace import TraceError, read_trace, write_trace
 from tests.core.factories import MS, SHAPE, make_profile, make_spec, make_trace
 
@@ -64,7 +64,8 @@ def test_lines_may_stand_in_any_order_of_time():
 
 
 def test_what_is_written_is_read_back():
-    trace = make_trace([(0, make_spec(100 / 3, 50, frames=3)), (12.345678, make_spec(40, 80, on_late=OnLate.SERVE))])
+    first = make_spec(100 / 3, 50, frames=3, on_late=OnLate.NEWEST, on_excess=OnExcess.BEST_EFFORT)
+    trace = make_trace([(0, first), (12.345678, make_spec(40, 80, on_late=OnLate.SERVE))])
     assert read(*write_trace(trace)) == trace
 
 
@@ -102,6 +103,7 @@ def test_what_is_written_is_read_back():
         (line(frames=1.5), "frames must be an integer"),
         (line(frames=10**30), "frames must be an integer of at most"),
         (line(on_late="never"), "never"),
+        (line(on_excess="drop"), "drop"),
         (line(on_late=[]), "line 2"),
     ],
 )

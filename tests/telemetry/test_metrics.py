@@ -5,8 +5,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.core.events import AcceptFrames, DeliverFrames, PlanStale, RegisterStream, Tick, WidenWindows
-from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
-from gateway.core.view import EngineView, ModelTotals, StreamView
+from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, ServiceClass, StreamSpec
+from gateway.core.view import CategoryView, EngineView, ModelTotals, StreamView
 from gateway.telemetry.collector import GatewayCollector
 from gateway.telemetry.metrics import Metrics
 
@@ -18,10 +18,10 @@ def frame(seq, arrival_ms, stream_id="s"):
     return Frame(stream_id, seq, arrival_ms * NS_PER_MS, (arrival_ms + 200) * NS_PER_MS, job=1)
 
 
-def delivery(frames, started_ms, finished_ms, execution_ms=20, early=False):
-    job = Job(1, CATEGORY, tuple(frames), 0, 10**12, execution_ms * NS_PER_MS, early)
+def delivery(frames, started_ms, finished_ms, execution_ms=20, early=False, cause="", small=None):
+    job = Job(1, CATEGORY, tuple(frames), 0, 10**12, execution_ms * NS_PER_MS, early, small=small)
     outcomes = (Outcome.MET,) * len(frames)
-    return DeliverFrames(job, outcomes, started_ns=started_ms * NS_PER_MS, finished_ns=finished_ms * NS_PER_MS)
+    return DeliverFrames(job, outcomes, finished_ms * NS_PER_MS, started_ms * NS_PER_MS, cause)
 
 
 def samples(metrics):
@@ -48,10 +48,43 @@ def test_a_job_is_recorded_in_seconds():
 
 def test_overruns_and_early_jobs_are_counted():
     metrics = Metrics("1")
-    metrics.on_actions(0, Tick(), [delivery([frame(0, 0)], 0, 21, early=True), delivery([frame(1, 0)], 30, 40)])
+    late = delivery([frame(0, 0)], 0, 21, early=True, cause="overrun")
+    metrics.on_actions(0, Tick(), [late, delivery([frame(1, 0)], 30, 40)])
     seen = samples(metrics)
     assert seen["framegate_jobs_overrun_total", "echo"] == 1
     assert seen["framegate_jobs_early_total", "echo"] == 1
+
+
+def test_overruns_are_shown_by_cause_and_degraded_frames_counted():
+    metrics = Metrics("1")
+    small = Category("echo", "1", (2, 2, 3))
+    deliveries = [
+        delivery([frame(0, 0)], 0, 25, cause="overrun"),
+        delivery([frame(1, 0)], 30, 90, cause="cold"),
+        delivery([frame(2, 0), frame(3, 0)], 100, 110, small=small),
+    ]
+    metrics.on_actions(0, Tick(), deliveries)
+    seen = samples(metrics)
+    name = "framegate_overrun_seconds_total"
+    assert seen[name, "echo", "overrun"] == pytest.approx(0.005)
+    assert seen[name, "cold", "echo"] == pytest.approx(0.040)
+    assert seen[name, "echo", "warm_up"] == 0
+    assert seen["framegate_jobs_overrun_total", "echo"] == 2
+    assert seen["framegate_frames_degraded_total", "echo"] == 2
+
+
+def test_penalties_are_gauges_of_real_time_categories():
+    gateway, metrics = collected()
+    best_effort = Category("echo", "1", (4, 4, 3), service_class=ServiceClass.BEST_EFFORT)
+    gateway.categories = (
+        CategoryView(CATEGORY, 1, 1, 0, ("s",), penalty_ns=250 * NS_PER_MS, small_shape=(2, 2, 3)),
+        CategoryView(best_effort, 1, 1, 0, ("b",)),
+    )
+    seen = samples(metrics)
+    assert {key: value for key, value in seen.items() if "4x4x3" in key} == {
+        ("framegate_penalty_seconds", "4x4x3", "echo"): 0.25,
+        ("framegate_degraded", "4x4x3", "echo"): 1,
+    }
 
 
 def test_execution_times_are_compared_with_the_profile():
@@ -102,16 +135,17 @@ class Gateway:
 
     def __init__(self):
         self.ready = self.triton_ready = True
-        self.totals = SimpleNamespace(refused=Counter(stream_closed=2))
-        self.arena = SimpleNamespace(region=SimpleNamespace(size=1000), free_bytes=900, moves=3)
+        self.totals = SimpleNamespace(refused=Counter(stream_closed=2), streams=Counter(idle=2, asked=1))
+        self.arena = SimpleNamespace(region=SimpleNamespace(size=1000, beside_bytes=50), free_bytes=900, moves=3)
         self.streams = ()
+        self.categories = ()
         self.models = {}
 
     def view(self):
         return EngineView(
             now_ns=0,
             streams=self.streams,
-            categories=(),
+            categories=self.categories,
             ready=(),
             running=None,
             running_since_ns=None,
@@ -125,7 +159,7 @@ class Gateway:
 def stream(stream_id, **outcomes):
     counts = {Outcome(name): count for name, count in outcomes.items()}
     ended = sum(counts.values())
-    return StreamView(stream_id, SPEC, CATEGORY, "active", 0, ended + 1, counts, 1, None)
+    return StreamView(stream_id, SPEC, CATEGORY, "active", 0, ended + 1, counts, 1, 0, {}, None)
 
 
 def collected():
@@ -167,7 +201,7 @@ def test_odd_names_are_escaped_and_cut():
     gateway, metrics = collected()
     spec = StreamSpec("echo", "1", (4, 4, 3), 10**8, 10**8, name='a"b\\c\n' + "x" * 4096)
     view = stream("s")
-    gateway.streams = (StreamView("s", spec, CATEGORY, "active", 0, 0, {}, 0, None), view)
+    gateway.streams = (StreamView("s", spec, CATEGORY, "active", 0, 0, {}, 0, 0, {}, None), view)
     names = [key for key in samples(metrics) if key[0] == "framegate_stream_info"]
     assert any('a"b\\c\n' in value for key in names for value in key)
     assert max(len(value) for key in names for value in key) <= 64
@@ -183,6 +217,8 @@ def test_gauges():
     assert seen["framegate_arena_bytes",] == 1000
     assert seen["framegate_arena_free_bytes",] == 900
     assert seen["framegate_arena_moves_total",] == 3
+    assert seen["framegate_shm_free_bytes",] == 50
+    assert seen["framegate_streams_ended_total", "idle"] == 2
     assert seen["framegate_build_info", "1"] == 1
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ DATATYPES = {
     "tensor(float16)": "TYPE_FP16",
     "tensor(float)": "TYPE_FP32",
     "tensor(double)": "TYPE_FP64",
+    "tensor(string)": "TYPE_STRING",
 }
 MODEL_FILE = "model.onnx"
 
@@ -60,6 +62,7 @@ class TritonPythonModel:
     def _answer(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
         wanted = list(request.requested_output_names())
         try:
+            time.sleep(injected_delay_s(request))
             feed = {}
             for name, dtype in self._dtypes.items():
                 tensor = pb_utils.get_input_tensor_by_name(request, name)
@@ -68,8 +71,8 @@ class TritonPythonModel:
                 array = tensor.as_numpy()  # a view of the request's shared memory
                 if array.dtype != dtype:
                     raise ValueError(f"input '{name}' is {array.dtype}, the model takes {dtype}")
-                feed[name] = array
-            arrays = self._session.run(wanted, feed)
+                feed[name] = strings(array) if dtype.hasobject else array
+            arrays = [elements(array) if array.dtype.hasobject else array for array in self._session.run(wanted, feed)]
         # Whatever ONNX Runtime raises must become this request's error, not the end of the stub.
         except Exception as error:  # noqa: BLE001
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"onnxruntime: {error}"))
@@ -78,6 +81,16 @@ class TritonPythonModel:
     def finalize(self) -> None:
         """Let go of the session."""
         self._session = None
+
+
+def strings(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return Triton's BYTES as ONNX Runtime takes strings. Raises `UnicodeDecodeError`: it knows nothing but UTF-8."""
+    return np.array([element.decode() for element in array.ravel()], np.object_).reshape(array.shape)
+
+
+def elements(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return ONNX Runtime's strings as Triton's BYTES."""
+    return np.array([text.encode() for text in array.ravel()], np.object_).reshape(array.shape)
 
 
 def open_session(path: Path, intra_op_threads: int) -> ort.InferenceSession:
@@ -135,3 +148,10 @@ def check_side(config: dict[str, Any], side: str, model_tensors: list[ort.NodeAr
             raise pb_utils.TritonModelException(f"{side} '{name}' has the shape {dims}, the model: {shape}")
     if side == "input" and len(config[side]) != len(known):
         raise pb_utils.TritonModelException(f"the model's inputs are {sorted(known)}; the config names fewer")
+
+
+def injected_delay_s(request: pb_utils.InferenceRequest) -> float:
+    """Return how long the request asks to be held up; 0 unless this Triton was started for fault injection."""
+    if os.environ.get("FRAMEGATE_FAULT_INJECTION") != "1":
+        return 0.0
+    return json.loads(request.parameters() or "{}").get("framegate_delay_ms", 0) / 1_000

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class TritonPythonModel:
     def _answer(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
         wanted = tuple(request.requested_output_names())
         try:
+            time.sleep(injected_delay_s(request))
             feed = []
             for name, dtype in self._dtypes.items():
                 tensor = pb_utils.get_input_tensor_by_name(request, name)
@@ -126,3 +128,10 @@ def thread_count(config: dict[str, Any], key: str) -> int:
     """Return the number of threads asked for by the config, else by the environment; 0 is one per core."""
     parameter = config.get("parameters", {}).get(key, {}).get("string_value")
     return int(parameter if parameter is not None else os.environ.get("FRAMEGATE_INTRA_OP_THREADS", "0"))
+
+
+def injected_delay_s(request: pb_utils.InferenceRequest) -> float:
+    """Return how long the request asks to be held up; 0 unless this Triton was started for fault injection."""
+    if os.environ.get("FRAMEGATE_FAULT_INJECTION") != "1":
+        return 0.0
+    return json.loads(request.parameters() or "{}").get("framegate_delay_ms", 0) / 1_000

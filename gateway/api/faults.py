@@ -1,0 +1,54 @@
+"""Delays on request, for experiments with a device that overruns. The route exists with ``--fault-injection`` alone."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.api.problems import describe, from_pydantic
+from gateway.api.schemas import ModelName
+from gateway.api.state import State
+from gateway.errors import Stopping, UnsupportedMediaType, UploadsFull, UploadTimeout, ValidationFailed
+
+router = APIRouter(prefix="/v1", tags=["faults"])
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/DelayJobs"}}},
+    }
+}
+
+
+class DelayJobs(BaseModel):
+    """The next jobs are to take longer. A later call for the same model, or for all, takes the place of this one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    jobs: Annotated[int, Field(ge=0, le=1_000, description="How many jobs in a row; 0: none any more.")]
+    delay_ms: Annotated[float, Field(ge=0, le=60_000, allow_inf_nan=False, description="How much longer, in whole ms.")]
+    model: ModelName | None = Field(None, description="Jobs of this model; those of all models if absent.")
+
+
+@router.post(
+    "/faults",
+    response_model=DelayJobs,
+    responses=describe(UnsupportedMediaType, ValidationFailed, UploadTimeout, UploadsFull, Stopping),
+    openapi_extra=_BODY,
+)
+async def delay_jobs(request: Request, state: State) -> DelayJobs:
+    """Have the backend wait within each of the next jobs, as if the device were slow.
+
+    Only the embedded Triton of a gateway with ``--fault-injection`` does; any other ignores it.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType("Send the body with `Content-Type: application/json`.")
+    try:
+        wanted = DelayJobs.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise from_pydantic(error) from None
+    state.gateway.delay_jobs(wanted.jobs, round(wanted.delay_ms), wanted.model)
+    return wanted

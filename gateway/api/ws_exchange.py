@@ -1,0 +1,253 @@
+"""What one client of a WebSocket sends and gets, after the handshake.
+
+::
+
+    receive ─> _take ─> Gateway.submit ─> tickets ─> outbox ─> send
+                 │ refused                             ^
+                 └── problem document ─────────────────┘
+
+A binary message is the body of a frames call: one or more frames, taken whole or not at all. Each of its frames is
+answered by a text message of its own when it has ended, in the order in which frames end; a message that is refused is
+answered by one problem document.
+
+A client that has too many messages unanswered is not read from until it has taken an answer. What it does not take is
+bounded by `gateway.api.unread`; the connection's own bounds are in `gateway.api.ws_connection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import orjson
+from starlette.types import Receive, Send
+
+from gateway.api.problems import document
+from gateway.api.results import dump, frame_pieces, frame_result, is_large
+from gateway.api.state import MS_PER_S, ApiState
+from gateway.api.unread import Share
+from gateway.core.types import StreamSpec
+from gateway.errors import EngineFailed, FramegateError, ValidationFailed
+from gateway.runtime.results import FrameResult, FrameTicket, StreamRecord
+
+#: Codes of our close frames.
+DONE, RESTARTING = 1000, 1012
+#: Messages without an answer, however many a contract lets be under way: each takes about 1 kB.
+_MOST_UNANSWERED = 65_536
+#: A label is a number in braces.
+_LABEL_CHARS = 200
+
+
+@dataclass(eq=False, slots=True)
+class _Message:
+    """A message that is not answered in full.
+
+    Attributes:
+        index: Which of the client's binary messages, from 0; None: text.
+        tickets: Its frames; none if it was refused.
+        left: Answers that the client has not taken.
+    """
+
+    index: int | None
+    tickets: list[FrameTicket] = field(default_factory=list)
+    left: int = 1
+
+
+class Exchange:
+    """One client, after the handshake."""
+
+    def __init__(self, state: ApiState, record: StreamRecord, receive: Receive, send: Send) -> None:
+        self._state = state
+        self._record = record
+        self._receive = receive
+        self._send = send
+        self._count = 0
+        self._timestamp_ms: float | None = None
+        self._unanswered: set[_Message] = set()
+        self._waiting = 0
+        self._outbox: deque[tuple[_Message, FrameResult | FramegateError, int]] = deque()
+        self._share = Share(self._cut_off)
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+        self._ending: tuple[int, str] | None = None
+        self._over = False
+
+    async def serve(self) -> None:
+        """Serve until the client goes away, the stream is over or the server goes down."""
+        reading = asyncio.create_task(self._read())
+        writing = asyncio.create_task(self._write())
+        ends = [asyncio.create_task(self._until_over()), asyncio.create_task(self._until_draining())]
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()  # it is the client who ended it, unless this raises
+            elif writing.result() and self._ending is not None:
+                code, reason = self._ending
+                await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        except OSError:
+            pass  # gone between its last result and the close
+        finally:
+            for task in (reading, writing, *ends):
+                task.cancel()
+            self._leave()
+            await asyncio.gather(reading, writing, *ends, return_exceptions=True)
+
+    def _leave(self) -> None:
+        """Nobody waits any more: frames that have not been sent to Triton are cancelled."""
+        self._over = True
+        self._state.unread.forget(self._share)
+        lost = sum(isinstance(answer, FrameResult) for _, answer, _ in self._outbox)
+        if lost:
+            self._state.metrics.undelivered.labels("client_gone").inc(lost)
+        self._outbox.clear()
+        for message in self._unanswered:
+            for ticket in message.tickets:
+                if not ticket.result.done():
+                    self._state.gateway.cancel(ticket)
+        self._unanswered.clear()
+
+    async def _until_over(self) -> None:
+        await self._record.over.wait()
+        self._end(DONE, self._record.state)
+
+    async def _until_draining(self) -> None:
+        await self._state.draining.wait()
+        self._end(RESTARTING, "stopping")
+
+    def _end(self, code: int, reason: str) -> None:
+        """Close once what is on its way has been answered."""
+        if self._ending is None:
+            self._ending = code, reason
+            self._changed.set()
+
+    def _cut_off(self) -> None:
+        """Too much waits for this client."""
+        self._state.metrics.undelivered.labels("slow_reader").inc(len(self._outbox))
+        self._outbox.clear()
+        self._over = True
+        self._changed.set()
+
+    # ------------------------------------------------------------ in
+
+    async def _read(self) -> None:
+        """Take messages until the client is gone."""
+        limit = max_unanswered(self._state.settings.limits.max_unanswered, self._record.spec)
+        while True:
+            while len(self._unanswered) >= limit:
+                self._room.clear()
+                await self._room.wait()
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            if self._ending is not None and self._waiting == 0:
+                continue  # too late: the close is on its way
+            if message.get("text") is not None:
+                self._label(message["text"])
+                await asyncio.sleep(0)  # there may be thousands of them in one packet
+            else:
+                self._take(message["bytes"])
+
+    def _label(self, text: str) -> None:
+        """Take ``{"timestamp_ms": 1.5}``: a label of the next binary message."""
+        try:
+            label = orjson.loads(text) if len(text) <= _LABEL_CHARS else None
+        except orjson.JSONDecodeError:
+            label = None
+        value = label.get("timestamp_ms") if isinstance(label, dict) and len(label) == 1 else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            self._timestamp_ms = float(value)
+        else:
+            error = ValidationFailed('The only text is {"timestamp_ms": number}, before its binary message.', errors=[])
+            message = _Message(None)
+            self._unanswered.add(message)
+            self._answer(message, error)
+
+    def _take(self, body: bytes) -> None:
+        message = _Message(self._count)
+        self._count += 1
+        timestamp_ms, self._timestamp_ms = self._timestamp_ms, None
+        self._unanswered.add(message)
+        try:
+            self._state.check_not_stopping()
+            message.tickets = self._state.gateway.submit(self._record.stream_id, body, timestamp_ms)
+        except FramegateError as error:
+            self._answer(message, error)
+            return
+        message.left = len(message.tickets)
+        self._waiting += len(message.tickets)
+        for ticket in message.tickets:
+            ticket.result.add_done_callback(partial(self._ended, message))
+
+    # ------------------------------------------------------------ out
+
+    def _ended(self, message: _Message, future: asyncio.Future[FrameResult]) -> None:
+        """One of its frames has ended."""
+        self._waiting -= 1
+        if future.exception() is None:
+            self._answer(message, future.result())
+        else:
+            self._answer(message, EngineFailed("The engine failed before the frame ended."))
+
+    def _answer(self, message: _Message, answer: FrameResult | FramegateError) -> None:
+        if self._over:
+            return
+        size = self._state.unread.hold(self._share, answer) if isinstance(answer, FrameResult) else 0
+        if not self._over:  # it may have been one too much
+            self._outbox.append((message, answer, size))
+        self._changed.set()
+
+    async def _write(self) -> bool:
+        """Send what there is; return whether all was sent, and nothing will come."""
+        while True:
+            self._changed.clear()
+            while self._outbox:
+                message, answer, size = self._outbox.popleft()
+                try:
+                    await self._send({"type": "websocket.send", "text": await _text(message, answer)})
+                except OSError:
+                    return False
+                self._state.unread.release(self._share, size)
+                self._taken(message)
+            if self._over:
+                return False
+            if self._ending is not None and self._waiting == 0:
+                return True
+            await self._changed.wait()
+
+    def _taken(self, message: _Message) -> None:
+        message.left -= 1
+        if message.left == 0:
+            self._unanswered.discard(message)
+            self._room.set()
+
+
+def max_unanswered(limit: int, spec: StreamSpec) -> int:
+    """Return how many messages may be unanswered: `limit`, or more if the contract lets more frames be under way.
+
+    A camera must never be held up as long as it keeps to its contract.
+    """
+    periods = 1 + math.ceil((spec.deadline_ns + spec.jitter_ns) / spec.period_ns)
+    return max(limit, min(spec.burst * periods, _MOST_UNANSWERED))
+
+
+async def _text(message: _Message, answer: FrameResult | FramegateError) -> str:
+    """Return an answer as JSON."""
+    if isinstance(answer, FrameResult):
+        fields = {**frame_result(answer), "message": message.index}
+        if not is_large([answer]):
+            return dump(fields).decode()
+        parts = []
+        for piece in frame_pieces(fields):
+            parts.append(piece)
+            await asyncio.sleep(0)  # others get their turn
+        return b"".join(parts).decode()
+    problem: dict[str, Any] = document(answer)
+    if answer.retry_after_s is not None:
+        problem.setdefault("retry_after_ms", answer.retry_after_s * MS_PER_S)
+    return orjson.dumps(
+        {"error": problem, "message": message.index}, option=orjson.OPT_SERIALIZE_NUMPY, default=str
+    ).decode()
