@@ -33,9 +33,10 @@ import uvloop
 
 from benchmarks import synthetic_profile
 from benchmarks.adaptation_live import DELAYS_MS, JOBS, MEAN_MS, MISSED, MODEL, REFUSALS, Say, draw, live, pair_of
+from gateway.core.actions import Admitted
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, RegisterStream
+from gateway.core.events import RegisterStream
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS
 from gateway.runtime.profile_file import read_profile

@@ -32,10 +32,11 @@ import numpy as np
 import uvloop
 
 from benchmarks.live_batching import serving
+from gateway.core.actions import Admitted
 from gateway.core.admission import plan
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, RegisterStream
+from gateway.core.events import RegisterStream
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome, StreamSpec
 from gateway.runtime.gateway import Gateway

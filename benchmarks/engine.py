@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from gateway.core.actions import Action, StartJob
 from gateway.core.admission import evaluate
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import Action, FramesArrived, JobFinished, RegisterStream, StartJob
+from gateway.core.events import FramesArrived, JobFinished, RegisterStream
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 from gateway.sim.driver import simulate

@@ -1,1 +1,1 @@
-"""The HTTP face: FastAPI routes, schemas, problem documents, limits."""
+"""The HTTP face: FastAPI routes, requests and answers, problem documents, limits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.api.schemas import CounterOffer, Evidence, FirstMiss
+from gateway.api.answers import CounterOffer, Evidence, FirstMiss
 from gateway.core import verdict as core
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 from gateway.errors import DeadlineInfeasible, FramegateError, NotProfiled, NotSchedulable

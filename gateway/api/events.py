@@ -15,8 +15,8 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.api.problems import describe
+from gateway.api.requests import EventsQuery
 from gateway.api.results import dump, frame_pieces, frame_result
-from gateway.api.schemas import EventsQuery
 from gateway.api.state import ApiState, State
 from gateway.api.streams import find_stream
 from gateway.errors import StreamNotFound, ValidationFailed

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.api.problems import describe, from_pydantic
-from gateway.api.schemas import ModelName
+from gateway.api.requests import ModelName
 from gateway.api.state import State
 from gateway.errors import Stopping, UnsupportedMediaType, UploadsFull, UploadTimeout, ValidationFailed
 

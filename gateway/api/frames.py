@@ -16,10 +16,11 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Query, Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.api.answers import ResultsPage
 from gateway.api.limits import UNREAD, refuse
 from gateway.api.problems import describe, problem_response
+from gateway.api.requests import ResultsQuery
 from gateway.api.results import PagedAnswer, dump, error_of, frame_result, is_large
-from gateway.api.schemas import ResultsPage, ResultsQuery
 from gateway.api.state import ApiState, State, while_wanted
 from gateway.api.streams import find_stream
 from gateway.api.uploads import check_announced

@@ -7,9 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from gateway.api.answers import ModelEntry, ModelList
 from gateway.api.problems import describe
 from gateway.api.results import dump
-from gateway.api.schemas import ModelEntry, ModelList
 from gateway.api.state import State
 from gateway.core.profile import Profile
 from gateway.errors import TritonUnavailable

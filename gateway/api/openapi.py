@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from gateway.api.answers import FrameOutcomes, FramesAccepted
 from gateway.api.frames import ERRORS, PostFrames
 from gateway.api.problems import PROBLEM_SCHEMA, V2, describe
-from gateway.api.schemas import FrameOutcomes, FramesAccepted, StreamRequest
+from gateway.api.requests import StreamRequest
 from gateway.api.v2.infer import PostInfer
 from gateway.api.v2.openapi import post_infer, use_triton_errors
 from gateway.api.v2.schemas import InferAnswer, InferCall, V2Error

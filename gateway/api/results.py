@@ -56,7 +56,7 @@ def tensor(row: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def frame_result(result: FrameResult) -> dict[str, Any]:
-    """Return the members of `schemas.FrameOutcome`."""
+    """Return the members of `answers.FrameOutcome`."""
     return {
         "seq": result.seq,
         "outcome": result.outcome.value,

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from gateway.api.access import CLIENT_GONE
 from gateway.api.admission import admission, counter_offers, evidence, predicted_worst_ms, refusal
+from gateway.api.answers import AdmissionAnswer, Evidence, StreamAdmitted, StreamList, StreamState
 from gateway.api.problems import describe, from_pydantic
-from gateway.api.schemas import AdmissionAnswer, Evidence, StreamAdmitted, StreamList, StreamRequest, StreamState
+from gateway.api.requests import StreamRequest
 from gateway.api.state import ApiState, State, while_wanted
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome, ServiceClass, StreamSpec
 from gateway.errors import (

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
-from gateway.api.schemas import StreamRequest
+from gateway.api.requests import StreamRequest
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 

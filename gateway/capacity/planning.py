@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.api.admission import evidence
-from gateway.api.schemas import Evidence
+from gateway.api.answers import Evidence
 from gateway.capacity.plan_file import PlanFileError, PlanItem
 from gateway.core.admission import counter_offers
 from gateway.core.config import EngineConfig

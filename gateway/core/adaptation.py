@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 
+from gateway.core.actions import PenaltyChanged
 from gateway.core.config import EngineConfig
-from gateway.core.events import PenaltyChanged
 from gateway.core.profile import Profile
 from gateway.core.types import Category, Job, ServiceClass
 

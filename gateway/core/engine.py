@@ -28,23 +28,20 @@ examples). What the sporadic test admits needs no plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.core import admission
+from gateway.core.actions import Action, DropFrames
 from gateway.core.adaptation import Adaptation
 from gateway.core.batch import NEVER_NS, Batch
-from gateway.core.books import Ledger, Stream
+from gateway.core.books import Ledger
 from gateway.core.config import EngineConfig
 from gateway.core.device import Device
 from gateway.core.dispatch import choose
+from gateway.core.endings import Endings
 from gateway.core.events import (
-    Action,
-    BatchLimited,
     CloseStream,
-    DeliverFrames,
-    DropFrames,
     Event,
     FrameCancelled,
     FramesArrived,
@@ -52,21 +49,19 @@ from gateway.core.events import (
     JobFinished,
     LimitBatches,
     RegisterStream,
-    StartJob,
-    StreamEnded,
     Tick,
     WidenWindows,
     WorkerBack,
     WorkerLost,
 )
 from gateway.core.intake import Intake
+from gateway.core.jobs import Jobs
 from gateway.core.plan import Plan
 from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
 from gateway.core.promises import Promises
-from gateway.core.recording import record_state, record_view
-from gateway.core.retries import BATCHES_FAIL, Retries, split
-from gateway.core.types import LOCAL_WORKER, Category, Frame, Outcome, ServiceClass, StreamSpec
+from gateway.core.recording import record_view
+from gateway.core.types import LOCAL_WORKER, Outcome, StreamSpec
 from gateway.core.verdict import Verdict
 from gateway.core.view import EngineView
 from gateway.core.waiting import Waiting
@@ -95,27 +90,34 @@ class Engine:
         if len(names) != 1:
             raise ValueError(f"exactly one worker is supported, not {len(names)}")
         self.config = config
-        self.profile = profile.plus_overhead(config.dispatch_overhead_ns)
+        profile = profile.plus_overhead(config.dispatch_overhead_ns)
         self._now_ns = -NEVER_NS
         self._ledger = Ledger()
         self._waiting = Waiting(config)
         self._device = Device(names[0])
-        self._adaptation = Adaptation(self.profile, config)
-        self._promises = Promises(self._ledger, self._waiting, self._device, profile=self.profile, config=config)
+        self._adaptation = Adaptation(profile, config)
+        self._promises = Promises(self._ledger, self._waiting, self._device, profile=profile, config=config)
         self._intake = Intake(self._ledger, self._waiting, self._device, self._promises.journal, config)
-        self._retries = Retries(self._waiting, self._ledger)
-        self._limited: list[Category] = []
+        self._endings = Endings(self._ledger, self._waiting, self._promises, self._adaptation)
+        self._jobs = Jobs(
+            self._ledger,
+            self._waiting,
+            self._device,
+            promises=self._promises,
+            adaptation=self._adaptation,
+            endings=self._endings,
+        )
         self._apply: dict[type[Any], Callable[[Any, int, list[Action]], None]] = {
             RegisterStream: self._register,
             WidenWindows: self._widen,
             CloseStream: self._close,
             FramesArrived: self._arrive,
             FrameCancelled: self._cancel,
-            JobFinished: self._finish,
-            JobFailed: self._fail,
-            LimitBatches: self._limit,
-            WorkerLost: self._lose,
-            WorkerBack: self._regain,
+            JobFinished: self._jobs.finish,
+            JobFailed: self._jobs.fail,
+            LimitBatches: self._jobs.limit,
+            WorkerLost: self._jobs.lose,
+            WorkerBack: self._jobs.regain,
             Tick: self._tick,
         }
 
@@ -130,44 +132,35 @@ class Engine:
         """
         self._check_time(now_ns)
         self._now_ns = now_ns
-        waiting, device = self._waiting, self._device
+        waiting = self._waiting
         actions: list[Action] = []
         waiting.advance(now_ns)
         self._apply[type(event)](event, now_ns, actions)
         if waiting.next_expiry_ns() <= now_ns:
-            self._expire(now_ns, actions)
-        self._learn(actions, now_ns, actions)
-        if device.free:
+            self._endings.expire(now_ns, actions)
+        self._jobs.learn(actions, now_ns, actions)
+        if self._device.free:
             batch = self._choose(now_ns, actions)
             if batch is not None:
-                job = self._adaptation.fit(waiting.start(batch, now_ns))
-                device.start(job, now_ns)
-                self._promises.started += 1
-                actions.append(StartJob(job))
+                self._jobs.start(batch, now_ns, actions)
         return actions
 
     def _choose(self, now_ns: int, actions: list[Action]) -> Batch | None:
-        """Return what is to start now. Frames that cannot be in time any more are not sent: others would be late too."""
+        """Return what is to start now. Frames that cannot be in time any more are not sent: others would be late."""
         while (batch := choose(self._waiting, now_ns, early=self.config.early_dispatch)) is not None:
-            category, frames = batch.category, len(batch.frames)
-            if not self.profile.has(category):
+            category, frames, profile = batch.category, len(batch.frames), self.profile
+            if not profile.has(category):
                 break  # how long it takes is not known
-            typical = self.profile.typical(self._adaptation.small(category) or category)
+            typical = profile.typical(self._adaptation.small(category) or category)
             if frames >= len(typical):
-                typical = self.profile.typical(category)
+                typical = profile.typical(category)
             gone, moved = self._waiting.give_up(batch, now_ns, typical)
             if not gone:
                 break
             drop = DropFrames(tuple(gone), Outcome.EXPIRED, "too_late", tuple(moved))
-            actions.append(drop)
-            self._end(gone, [Outcome.EXPIRED] * len(gone), actions)
-            self._learn([drop], now_ns, actions)
+            self._endings.drop(drop, actions)
+            self._jobs.learn([drop], now_ns, actions)
         return batch
-
-    def _learn(self, ended: Sequence[Action], now_ns: int, actions: list[Action]) -> None:
-        """Let the retries look at how frames ended."""
-        if self._retries.wondering and (unfit := self._retries.learn(ended)) is not None:
-            self._limit(LimitBatches(unfit, BATCHES_FAIL), now_ns, actions)
 
     def next_wakeup_ns(self) -> int | None:
         """Return when `Tick` is next needed if nothing else happens; None: not at all.
@@ -188,23 +181,14 @@ class Engine:
             self._adaptation,
             state=self.admission_state(self._now_ns),
             now_ns=self._now_ns,
-            limited=tuple(self._limited),
+            limited=tuple(self._jobs.limited),
             broken=self._promises.broken,
         )
 
     def admission_state(self, now_ns: int) -> AdmissionState:
         """Return what an admission test at `now_ns` starts from; nothing changes."""
         self._check_time(now_ns)
-        return record_state(
-            self._ledger,
-            self._waiting,
-            self._device,
-            profile=self.profile,
-            config=self.config,
-            now_ns=now_ns,
-            generation=self._promises.generation,
-            started=self._promises.started,
-        )
+        return self._promises.state(now_ns)
 
     def plan(self, spec: StreamSpec, now_ns: int, stream_id: str = "") -> Plan:
         """Return the plan by which `RegisterStream` would be answered at `now_ns`; nothing changes."""
@@ -223,6 +207,11 @@ class Engine:
         """Whether the frames of a stream go alone, because of some that were refused (`gateway.core.retries`)."""
         stream = self._ledger.streams.get(stream_id)
         return stream is not None and stream.suspect
+
+    @property
+    def profile(self) -> Profile:
+        """Execution times that the decisions rest on, with the overhead; batches that fail are taken out of them."""
+        return self._promises.profile
 
     @property
     def broken(self) -> Verdict | None:
@@ -261,109 +250,21 @@ class Engine:
         stream = self._ledger.streams.get(event.stream_id)
         if stream is not None:
             stream.closed = True
-            self._hush(stream)
-            self._sweep([stream.id], actions)
-
-    def _hush(self, stream: Stream) -> None:
-        """Note, once, that a stream takes no further frame."""
-        if not stream.quiet:
-            stream.quiet = True
-            for batcher in stream.batchers:
-                self._waiting.quiet(batcher)
-
-    def _sweep(self, stream_ids: Iterable[str], actions: list[Action]) -> None:
-        """End the streams among these that take no further frame and have none left."""
-        for stream in self._ledger.take_ended(stream_ids):
-            for batcher in stream.batchers:
-                self._waiting.leave(batcher, stream.spec.deadline_ns)
-            self._promises.generation += 1
-            if not stream.batcher.deadlines and (changed := self._adaptation.forget(stream.batcher.category)):
-                actions.append(changed)
-            actions.append(StreamEnded(stream.id, stream.refusal or "closed"))
+            self._endings.hush(stream)
+            self._endings.sweep([stream.id], actions)
 
     # ------------------------------------------------------------ frames
 
     def _arrive(self, event: FramesArrived, now_ns: int, actions: list[Action]) -> None:
         stream = self._intake.arrive(event, now_ns, actions)
         if stream is not None and stream.remaining == 0:
-            self._hush(stream)
+            self._endings.hush(stream)
 
     def _cancel(self, event: FrameCancelled, _now_ns: int, actions: list[Action]) -> None:
         frame = self._ledger.in_flight(event.stream_id, event.seq)
         moved = None if frame is None else self._waiting.withdraw(frame)
         if frame is not None and moved is not None:
-            actions.append(DropFrames((frame,), Outcome.CANCELLED, "cancelled", moved))
-            self._end([frame], [Outcome.CANCELLED], actions)
-
-    def _expire(self, now_ns: int, actions: list[Action]) -> None:
-        for reason, gone, moved in self._waiting.expire(now_ns):
-            actions.append(DropFrames(gone, Outcome.EXPIRED, reason, moved))
-            self._end(gone, [Outcome.EXPIRED] * len(gone), actions)
-
-    def _end(self, frames: Iterable[Frame], outcomes: Iterable[Outcome], actions: list[Action]) -> None:
-        last = self._ledger.end_frames(frames, outcomes)
-        if last:
-            self._sweep(last, actions)
+            self._endings.drop(DropFrames((frame,), Outcome.CANCELLED, "cancelled", moved), actions)
 
     def _tick(self, _event: Tick, _now_ns: int, _actions: list[Action]) -> None:
         """Time alone: everything that it brings about is done around the event."""
-
-    # ------------------------------------------------------------ the device
-
-    def _finish(self, event: JobFinished, now_ns: int, actions: list[Action]) -> None:
-        device = self._device
-        job = device.stop(event.job_id, now_ns)
-        if job is not None:
-            took_ns = now_ns - device.since_ns
-            cause = self._adaptation.cause(job, took_ns, warm_up=event.warm_up, idle_ns=device.idle_ns)
-            outcomes = tuple([Outcome.MET if now_ns <= frame.deadline_ns else Outcome.MISSED for frame in job.frames])
-            actions.append(DeliverFrames(job, outcomes, now_ns, device.since_ns, cause or ""))
-            changed = self._adaptation.ended(job, took_ns, cause)
-            if changed is not None:
-                actions.append(changed)
-            self._end(job.frames, outcomes, actions)
-
-    def _fail(self, event: JobFailed, now_ns: int, actions: list[Action]) -> None:
-        job = self._device.stop(event.job_id, now_ns)
-        if job is None:
-            return
-        gone, reason = job.frames, event.reason
-        if event.retry:
-            again = self._retries.refused(job, self.profile, now_ns)
-            if again is not None:
-                actions.append(again)
-                gone = tuple([frame for i, frame in enumerate(job.frames) if i not in again.indices])
-            if len(job.frames) > 1:
-                reason = f"batch_failed: {reason}"
-        self._drop_failed(gone, reason, actions)
-
-    def _lose(self, event: WorkerLost, now_ns: int, actions: list[Action]) -> None:
-        self._check_worker(event.worker)
-        self._device.lost = True
-        job = self._device.stop(None, now_ns)
-        if job is not None:
-            self._drop_failed(job.frames, "worker_lost", actions)
-
-    def _regain(self, event: WorkerBack, _now_ns: int, _actions: list[Action]) -> None:
-        self._check_worker(event.worker)
-        self._device.lost = False
-
-    def _limit(self, event: LimitBatches, now_ns: int, actions: list[Action]) -> None:
-        """Let batches of a category hold one frame from now on, and see whether all promises still hold."""
-        category = replace(event.category, service_class=ServiceClass.REAL_TIME)
-        if not self.profile.has(category) or self.profile.max_batch(category) == 1:
-            return
-        self.profile = self.profile.without_batches(category)
-        self._limited.append(category)
-        again = split(self._waiting, self._ledger, category, self.profile)
-        plan = admission.retest(self.admission_state(now_ns))
-        verdict = self._promises.renew(self.profile, plan, now_ns)
-        actions += [BatchLimited(category, 1, event.reason, verdict), *again]
-
-    def _drop_failed(self, frames: tuple[Frame, ...], reason: str, actions: list[Action]) -> None:
-        if frames:
-            actions.append(DropFrames(frames, Outcome.FAILED, reason))
-            self._end(frames, [Outcome.FAILED] * len(frames), actions)
-
-    def _check_worker(self, worker: str) -> None:
-        assert worker == self._device.worker, f"worker {worker!r} is not this engine's"

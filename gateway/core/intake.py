@@ -8,11 +8,12 @@ streams are not policed; of all frames that are served so, a bounded number wait
 
 from __future__ import annotations
 
+from gateway.core.actions import AcceptFrames, Action, DropFrames, RefuseFrames
 from gateway.core.batch import Move
 from gateway.core.books import Ledger, Stream
 from gateway.core.config import EngineConfig
 from gateway.core.device import Device
-from gateway.core.events import AcceptFrames, Action, DropFrames, FramesArrived, RefuseFrames
+from gateway.core.events import FramesArrived
 from gateway.core.reservation import Journal
 from gateway.core.types import Frame, OnLate, Outcome
 from gateway.core.waiting import Waiting

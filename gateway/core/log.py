@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.core.events import (
+from gateway.core.actions import (
     AcceptFrames,
     Action,
     Admitted,

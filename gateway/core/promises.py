@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gateway.core.actions import Action, Admitted, PlanStale, Rejected, WindowWidened
 from gateway.core.batch import NEVER_NS, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Ledger
 from gateway.core.config import EngineConfig
 from gateway.core.device import Device
-from gateway.core.events import Action, Admitted, PlanStale, RegisterStream, Rejected, WidenWindows, WindowWidened
+from gateway.core.events import RegisterStream, WidenWindows
 from gateway.core.guard import Guard
 from gateway.core.installation import Installation, Places, joint_after
 from gateway.core.plan import Plan
+from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
+from gateway.core.recording import record_state
 from gateway.core.reservation import Journal
 from gateway.core.types import Category, OnExcess, ServiceClass, StreamSpec
 from gateway.core.verdict import Reason, Verdict
@@ -27,6 +30,7 @@ class Promises:
         generation: Counts what was committed: admissions, ends of streams, changes of windows.
         started: Counts the jobs started.
         journal: The latest frames.
+        profile: Execution times that what is promised rests on; another one comes by `renew`.
         broken: Why what was promised does not hold any more; None while it does.
     """
 
@@ -39,10 +43,23 @@ class Promises:
         self._ledger = ledger
         self._waiting = waiting
         self._device = device
-        self._profile = profile
+        self.profile = profile
         self._config = config
         self._widening = (-1, False)
         self.broken: Verdict | None = None
+
+    def state(self, now_ns: int, profile: Profile | None = None) -> AdmissionState:
+        """Return what an admission test at `now_ns` starts from, by other execution times if `profile` is given."""
+        return record_state(
+            self._ledger,
+            self._waiting,
+            self._device,
+            profile=self.profile if profile is None else profile,
+            config=self._config,
+            now_ns=now_ns,
+            generation=self.generation,
+            started=self.started,
+        )
 
     # ------------------------------------------------------------ streams
 
@@ -82,8 +99,8 @@ class Promises:
         """Return the candidate's windows, opened or shrunk here if the plan has not done it."""
         real_time = category.service_class is ServiceClass.REAL_TIME
         window_ns = spec.deadline_ns // 2 if real_time else self._config.best_effort_window_ns
-        known = spec.assumed_ns is None or self._profile.has(category)
-        table = self._profile.table(category) if known else (0, spec.assumed_ns or 0)
+        known = spec.assumed_ns is None or self.profile.has(category)
+        table = self.profile.table(category) if known else (0, spec.assumed_ns or 0)
         batcher = self._waiting.batcher(category, table, window_ns, now_ns + window_ns)
         if window_ns < batcher.window_ns:
             joint_ns = min(batcher.next_joint_ns(now_ns), now_ns + window_ns)
@@ -123,7 +140,7 @@ class Promises:
 
     def renew(self, profile: Profile, plan: Plan, now_ns: int) -> Verdict:
         """Rest on other execution times from now on: by `plan`, made of this very moment, or, failing that, by none."""
-        self._profile = profile
+        self.profile = profile
         self.generation += 1
         verdict = plan.verdict
         if verdict.admitted and plan.windows and not self._install(plan, now_ns, inline=True):
@@ -157,7 +174,7 @@ class Promises:
     def _prepare(self, plan: Plan, now_ns: int, *, inline: bool) -> Installation | None:
         """Return the plan as of now, ready to be put in force; None: it does not hold."""
         assert plan.slots is not None
-        tables = [self._profile.table(window.category) for window in plan.windows]
+        tables = [self.profile.table(window.category) for window in plan.windows]
         installation = Installation(plan, plan.slots, tables, now_ns)
         batches = self._waiting.batches
         promised = (batch for batch in batches.values() if batch.standing is Standing.PROMISED)
@@ -179,7 +196,7 @@ class Promises:
         """Bring the windows to those of the plan."""
         for place, window in enumerate(plan.windows):
             joint_ns = joint_after(window, now_ns)
-            table = self._profile.table(window.category)
+            table = self.profile.table(window.category)
             batcher = self._waiting.batcher(window.category, table, window.window_ns, joint_ns)
             if window.changed:
                 self._waiting.rule(batcher, window.window_ns, joint_ns, now_ns)

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gateway.core import singles
+from gateway.core.actions import Action, DeliverFrames, DropFrames, RetryFrames
 from gateway.core.books import ANSWERED, SUSPECT, Ledger
-from gateway.core.events import Action, DeliverFrames, DropFrames, RetryFrames
 from gateway.core.profile import Profile
 from gateway.core.types import Category, Frame, Job, OnLate, Outcome
 from gateway.core.waiting import Waiting

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from gateway.client.boxes import padded_shape
 from gateway.client.pacing import TOLERANCE
+from gateway.core.actions import Rejected
 from gateway.core.engine import Engine
-from gateway.core.events import RegisterStream, Rejected
+from gateway.core.events import RegisterStream
 from gateway.core.profile import Profile
 from gateway.core.profile_entry import ProfileEntry
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec

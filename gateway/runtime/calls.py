@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.core.events import Admitted
+from gateway.core.actions import Admitted
 from gateway.core.profile import Profile
 from gateway.core.types import MAX_BURST, MIN_INTERVAL_NS, NS_PER_MS, Category, ServiceClass, StreamSpec
 from gateway.errors import BodyTooLarge, FramegateError, NotProfiled

@@ -13,18 +13,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gateway.core.events import (
+from gateway.core.actions import (
     AcceptFrames,
     Action,
     Admitted,
     DeliverFrames,
     DropFrames,
-    Event,
-    FrameCancelled,
     PenaltyChanged,
     RetryFrames,
     StreamEnded,
 )
+from gateway.core.events import Event, FrameCancelled
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
 from gateway.errors import EngineFailed, StreamNotFound
 from gateway.runtime.arena import Arena

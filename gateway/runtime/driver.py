@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.clock import Clock, TimerHandle
+from gateway.core.actions import Action, StartJob, StreamEnded
 from gateway.core.engine import Engine
-from gateway.core.events import Action, Event, StartJob, StreamEnded, Tick, WidenWindows
+from gateway.core.events import Event, Tick, WidenWindows
 from gateway.core.types import Job
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gateway.clock import Clock, MonotonicClock
+from gateway.core.actions import Admitted, RefuseFrames
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, CloseStream, FrameCancelled, FramesArrived, RefuseFrames
+from gateway.core.events import CloseStream, FrameCancelled, FramesArrived
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, Outcome, StreamSpec
 from gateway.core.verdict import Verdict

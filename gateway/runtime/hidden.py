@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 
 from gateway.clock import Clock
-from gateway.core.events import Admitted, CloseStream, RegisterStream
+from gateway.core.actions import Admitted
+from gateway.core.events import CloseStream, RegisterStream
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, Category, ServiceClass, StreamSpec
 from gateway.errors import EngineFailed

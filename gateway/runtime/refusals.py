@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.events import RefuseFrames
+from gateway.core.actions import RefuseFrames
 from gateway.core.types import NS_PER_MS, NS_PER_S
 from gateway.errors import BestEffortFull, EngineFailed, FramegateError, FrameSurplus
 from gateway.runtime.results import StreamRecord

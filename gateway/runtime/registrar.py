@@ -23,8 +23,9 @@ import math
 from collections.abc import Callable
 
 from gateway.clock import Clock
+from gateway.core.actions import Action, Admitted, PlanStale, Rejected
 from gateway.core.engine import Engine
-from gateway.core.events import Action, Admitted, Event, PlanStale, RegisterStream, Rejected, WidenWindows
+from gateway.core.events import Event, RegisterStream, WidenWindows
 from gateway.core.plan import Plan
 from gateway.core.plan_state import AdmissionState
 from gateway.core.types import StreamSpec

@@ -10,7 +10,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.core.events import EVENT_RANK, Action, Event, JobFinished, Tick, WidenWindows
+from gateway.core.actions import Action
+from gateway.core.events import EVENT_RANK, Event, JobFinished, Tick, WidenWindows
 from gateway.core.types import Job
 
 

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gateway.core.actions import Action, Rejected, StartJob, StreamEnded
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    EVENT_RANK,
-    Action,
-    Event,
-    JobFinished,
-    Rejected,
-    StartJob,
-    StreamEnded,
-    Tick,
-    WidenWindows,
-)
+from gateway.core.events import EVENT_RANK, Event, JobFinished, Tick, WidenWindows
 from gateway.core.log import entry
 from gateway.core.profile import Profile
 from gateway.core.verdict import Verdict

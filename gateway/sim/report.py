@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.core.events import (
+from gateway.core.actions import (
     AcceptFrames,
     Action,
     Admitted,

@@ -1,8 +1,8 @@
 """Traces: which cameras come when. JSON lines, ``{"at_ms": 0, "stream": {...}}``.
 
 The fields of a stream are those of ``POST /v1/streams``: ``model, version?, shape, dtype?, period_ms | fps,
-deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, on_excess?, name?``. Without ``version`` the
-newest profiled one is meant. Empty lines are skipped.
+deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, on_excess?, name?``. Without
+``version`` the newest profiled one is meant. Empty lines are skipped.
 
 Group k (from 0) of a stream comes at ``at_ms + start_in_ms + k * period``: ``burst`` frames at once (1 unless given),
 fewer in the last one if ``frames``, the total, says so. With ``framegate simulate --jitter`` each group comes up to

@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 import orjson
 
-from gateway.core.events import Action, Event
+from gateway.core.actions import Action
+from gateway.core.events import Event
 from gateway.core.log import entry
 
 logger = logging.getLogger(__name__)

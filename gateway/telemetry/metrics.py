@@ -25,8 +25,9 @@ from prometheus_client import (
     generate_latest,
 )
 
+from gateway.core.actions import Action, DeliverFrames, PlanStale, RetryFrames
 from gateway.core.adaptation import Cause
-from gateway.core.events import Action, DeliverFrames, Event, PlanStale, RetryFrames
+from gateway.core.events import Event
 from gateway.core.types import NS_PER_S, Job
 from gateway.telemetry.decisions import DecisionLog
 
@@ -52,7 +53,7 @@ class ModelMetrics:
         self.ratio = owner.ratio.labels(model)
 
     def delivered(self, job: Job, started_ns: int, finished_ns: int, cause: str) -> None:
-        """Record one job that was answered; `cause` as in `gateway.core.events.DeliverFrames`."""
+        """Record one job that was answered; `cause` as in `gateway.core.actions.DeliverFrames`."""
         execution_ns = finished_ns - started_ns
         self.batch.observe(len(job.frames))
         self.execute.observe(execution_ns / NS_PER_S)

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from gateway.api.answers import FrameOutcomes, ResultsPage
 from gateway.api.results import tensor
-from gateway.api.schemas import FrameOutcomes, ResultsPage
 from tests.api.served import FRAME, LARGE, books, echo, problem, wait_until
 
 STRICT = json.JSONDecoder(parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))

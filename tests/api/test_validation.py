@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.api.schemas import StreamRequest
+from gateway.api.requests import StreamRequest
 from tests.api.served import problem
 
 GOOD = {"model": "echo", "shape": [8, 8, 3], "period_ms": 200, "deadline_ms": 400}

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
+from gateway.core.actions import Admitted
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, RegisterStream
+from gateway.core.events import RegisterStream
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.demo.measure import planned_ms
 from gateway.demo.plan import (

@@ -6,23 +6,10 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from gateway.core.actions import Action, Admitted, DeliverFrames, Rejected, StartJob, StreamEnded
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    EVENT_RANK,
-    Action,
-    Admitted,
-    DeliverFrames,
-    Event,
-    FramesArrived,
-    JobFinished,
-    RegisterStream,
-    Rejected,
-    StartJob,
-    StreamEnded,
-    Tick,
-    WidenWindows,
-)
+from gateway.core.events import EVENT_RANK, Event, FramesArrived, JobFinished, RegisterStream, Tick, WidenWindows
 from gateway.core.plan import Plan
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import NS_PER_MS, Category, Job, StreamSpec

@@ -4,19 +4,8 @@ from itertools import count
 
 import pytest
 
-from gateway.core.events import (
-    Admitted,
-    CloseStream,
-    DeliverFrames,
-    FramesArrived,
-    JobFinished,
-    PenaltyChanged,
-    RegisterStream,
-    StartJob,
-    StreamEnded,
-    WorkerBack,
-    WorkerLost,
-)
+from gateway.core.actions import Admitted, DeliverFrames, PenaltyChanged, StartJob, StreamEnded
+from gateway.core.events import CloseStream, FramesArrived, JobFinished, RegisterStream, WorkerBack, WorkerLost
 from gateway.core.log import entry
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import Category, ServiceClass

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.core.actions import StartJob
 from gateway.core.admission import counter_offers, evaluate
 from gateway.core.config import EngineConfig
-from gateway.core.events import FramesArrived, JobFinished, StartJob
+from gateway.core.events import FramesArrived, JobFinished
 from gateway.core.offers import search
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import JobDeadline, OnLate

@@ -7,20 +7,10 @@ Most are the smallest that a random search over integer sets found. Times are in
 import pytest
 
 from gateway.core import admission
+from gateway.core.actions import Admitted, DeliverFrames, DropFrames, PlanStale, StartJob, WindowWidened
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    Admitted,
-    CloseStream,
-    DeliverFrames,
-    DropFrames,
-    FramesArrived,
-    PlanStale,
-    RegisterStream,
-    StartJob,
-    WidenWindows,
-    WindowWidened,
-)
+from gateway.core.events import CloseStream, FramesArrived, RegisterStream, WidenWindows
 from gateway.core.types import Outcome, ServiceClass
 from tests.core.factories import MS, Drive, act_out, every, make_profile, make_spec, names, only
 

@@ -2,21 +2,11 @@
 
 import pytest
 
+from gateway.core.actions import AcceptFrames, DeliverFrames, DropFrames, StartJob
 from gateway.core.batch import Batch
 from gateway.core.edf import ReadyQueue
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    AcceptFrames,
-    DeliverFrames,
-    DropFrames,
-    FramesArrived,
-    JobFailed,
-    JobFinished,
-    StartJob,
-    Tick,
-    WorkerBack,
-    WorkerLost,
-)
+from gateway.core.events import FramesArrived, JobFailed, JobFinished, Tick, WorkerBack, WorkerLost
 from gateway.core.types import LOCAL_WORKER, JobDeadline, OnLate, Outcome
 from tests.core.factories import MS, Drive, every, make_category, make_profile, make_spec, names, only
 

@@ -2,19 +2,9 @@
 
 import pytest
 
+from gateway.core.actions import AcceptFrames, DeliverFrames, DropFrames, RefuseFrames, StartJob, StreamEnded
 from gateway.core.batch import Batch
-from gateway.core.events import (
-    AcceptFrames,
-    CloseStream,
-    DeliverFrames,
-    DropFrames,
-    FrameCancelled,
-    FramesArrived,
-    RefuseFrames,
-    RegisterStream,
-    StartJob,
-    StreamEnded,
-)
+from gateway.core.events import CloseStream, FrameCancelled, FramesArrived, RegisterStream
 from gateway.core.expiry import Expiries, forget
 from gateway.core.types import Frame, OnLate, Outcome
 from tests.core.factories import MS, Drive, counts, every, make_category, make_profile, make_spec, names, only

@@ -2,18 +2,10 @@
 
 import pytest
 
+from gateway.core.actions import Admitted, DeliverFrames, DropFrames, StartJob
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    Admitted,
-    DeliverFrames,
-    DropFrames,
-    FramesArrived,
-    JobFinished,
-    RegisterStream,
-    StartJob,
-    Tick,
-)
+from gateway.core.events import FramesArrived, JobFinished, RegisterStream, Tick
 from gateway.core.types import Outcome, ServiceClass
 from tests.core.factories import MS, make_profile, make_spec
 

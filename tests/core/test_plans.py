@@ -4,22 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.core.actions import AcceptFrames, Admitted, DropFrames, PlanStale, Rejected, StartJob, WindowWidened
 from gateway.core.admission import widen
 from gateway.core.events import (
-    AcceptFrames,
-    Admitted,
     CloseStream,
-    DropFrames,
     FrameCancelled,
     FramesArrived,
     JobFinished,
-    PlanStale,
     RegisterStream,
-    Rejected,
-    StartJob,
     Tick,
     WidenWindows,
-    WindowWidened,
     WorkerBack,
     WorkerLost,
 )

@@ -2,19 +2,8 @@
 
 import pytest
 
-from gateway.core.events import (
-    AcceptFrames,
-    BatchLimited,
-    DeliverFrames,
-    DropFrames,
-    FrameCancelled,
-    JobFailed,
-    JobFinished,
-    LimitBatches,
-    RetryFrames,
-    StartJob,
-    WorkerLost,
-)
+from gateway.core.actions import AcceptFrames, BatchLimited, DeliverFrames, DropFrames, RetryFrames, StartJob
+from gateway.core.events import FrameCancelled, JobFailed, JobFinished, LimitBatches, WorkerLost
 from gateway.core.types import LOCAL_WORKER, Category, OnLate, Outcome, ServiceClass
 from tests.core.factories import MS, SHAPE, Drive, every, make_category, make_profile, make_spec, names, only
 

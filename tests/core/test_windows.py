@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.core.events import AcceptFrames, CloseStream, DeliverFrames, FramesArrived, RefuseFrames, StartJob
+from gateway.core.actions import AcceptFrames, DeliverFrames, RefuseFrames, StartJob
+from gateway.core.events import CloseStream, FramesArrived
 from gateway.core.types import JobDeadline, Outcome
 from tests.core.factories import MS, Drive, every, make_profile, make_spec, names, only
 

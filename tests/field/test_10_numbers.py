@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.api.schemas import StreamRequest
+from gateway.api.requests import StreamRequest
 from tests.api.served import Served, problem
 from tests.api.test_validation import BAD_TIMES
 

@@ -6,9 +6,10 @@ from random import Random
 import httpx
 import pytest
 
+from gateway.core.actions import AcceptFrames, DeliverFrames, DropFrames, RefuseFrames
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import AcceptFrames, DeliverFrames, DropFrames, FramesArrived, RefuseFrames, RegisterStream
+from gateway.core.events import FramesArrived, RegisterStream
 from gateway.core.types import Outcome
 from tests.api.served import Served
 from tests.core.factories import MS, act_out, every, make_profile, make_spec

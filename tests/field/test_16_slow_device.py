@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.core.events import StartJob
+from gateway.core.actions import StartJob
 from gateway.core.types import Outcome
 from tests.field.support import MB, rss_bytes
 from tests.runtime_support import admitted, frame, gateway_on_stand_in, make_profile

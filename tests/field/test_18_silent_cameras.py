@@ -2,9 +2,10 @@
 
 import pytest
 
+from gateway.core.actions import DeliverFrames, StartJob, StreamEnded
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import CloseStream, DeliverFrames, FramesArrived, RegisterStream, StartJob, StreamEnded
+from gateway.core.events import CloseStream, FramesArrived, RegisterStream
 from gateway.core.types import Outcome
 from tests.core.factories import MS, act_out, every, make_profile, make_spec
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gateway.core.events import DropFrames, FramesArrived, JobFailed, StartJob
+from gateway.core.actions import DropFrames, StartJob
+from gateway.core.events import FramesArrived, JobFailed
 from gateway.core.types import Outcome
 from tests.api.served import FRAME, Served, problem, wait_until
 from tests.core.factories import MS, Drive, deliveries, every, make_profile, make_spec

@@ -6,7 +6,7 @@ The second half, times that never fall with the batch, is ``tests/core/test_prof
 import asyncio
 import time
 
-from gateway.core.events import DeliverFrames, PenaltyChanged
+from gateway.core.actions import DeliverFrames, PenaltyChanged
 from gateway.core.profile import Profile
 from gateway.core.types import Outcome
 from tests.runtime_support import admitted, frame, make_profile, running_gateway

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from gateway.core.events import PenaltyChanged
+from gateway.core.actions import PenaltyChanged
 from gateway.core.profile import Profile
 from gateway.core.types import Outcome
 from gateway.core.verdict import Reason

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from gateway.core.events import (
+from gateway.core.actions import (
     AcceptFrames,
     DeliverFrames,
     DropFrames,

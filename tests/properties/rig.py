@@ -4,22 +4,9 @@ import heapq
 from collections import Counter
 from random import Random
 
+from gateway.core.actions import Admitted, DeliverFrames, DropFrames, PlanStale, StartJob, WindowWidened
 from gateway.core.batch import NEVER_NS
-from gateway.core.events import (
-    EVENT_RANK,
-    Admitted,
-    CloseStream,
-    DeliverFrames,
-    DropFrames,
-    FramesArrived,
-    JobFinished,
-    PlanStale,
-    RegisterStream,
-    StartJob,
-    Tick,
-    WidenWindows,
-    WindowWidened,
-)
+from gateway.core.events import EVENT_RANK, CloseStream, FramesArrived, JobFinished, RegisterStream, Tick, WidenWindows
 from gateway.core.types import NS_PER_MS as MS
 from gateway.core.types import ServiceClass
 from tests.properties.mirror import Mirror

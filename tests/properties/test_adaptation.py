@@ -6,9 +6,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.synthetic_profile import profile as synthetic
+from gateway.core.actions import DeliverFrames, PenaltyChanged, StartJob
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import DeliverFrames, PenaltyChanged, StartJob
 from gateway.core.types import NS_PER_MS as MS
 from gateway.core.types import OnLate, StreamSpec
 from gateway.sim.driver import simulate

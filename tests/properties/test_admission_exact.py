@@ -10,10 +10,11 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.actions import Admitted, DropFrames, Rejected
 from gateway.core.admission import counter_offers, evaluate, with_candidate
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import Admitted, DropFrames, RegisterStream, Rejected
+from gateway.core.events import RegisterStream
 from gateway.core.hyperperiod import follow
 from gateway.core.imitator import imitate, rows_of
 from gateway.core.pseudo_jobs import generate

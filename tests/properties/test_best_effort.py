@@ -5,10 +5,10 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.actions import DropFrames, StartJob
 from gateway.core.batch import NEVER_NS, Standing
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import DropFrames, StartJob
 from gateway.core.types import ServiceClass
 from tests.core.factories import MS
 from tests.properties.rig import Rig

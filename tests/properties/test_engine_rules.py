@@ -5,18 +5,17 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core.actions import DropFrames, StartJob
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
 from gateway.core.events import (
     CloseStream,
-    DropFrames,
     FrameCancelled,
     FramesArrived,
     JobFailed,
     JobFinished,
     LimitBatches,
     RegisterStream,
-    StartJob,
     Tick,
     WorkerBack,
     WorkerLost,

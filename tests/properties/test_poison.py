@@ -6,8 +6,9 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.actions import AcceptFrames, BatchLimited, RetryFrames, StartJob
 from gateway.core.engine import Engine
-from gateway.core.events import AcceptFrames, BatchLimited, JobFailed, LimitBatches, RetryFrames, StartJob
+from gateway.core.events import JobFailed, LimitBatches
 from tests.core.factories import MS, every, make_category, make_profile
 from tests.properties.rig import Rig
 from tests.properties.test_guard import MISSING, MOST, SEEDS, SHORTER, draw_config, draw_stream

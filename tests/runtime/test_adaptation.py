@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from gateway.core.events import DeliverFrames, PenaltyChanged
+from gateway.core.actions import DeliverFrames, PenaltyChanged
 from gateway.core.profile import PIXELS
 from gateway.core.types import Category, Outcome
 from gateway.errors import ArenaFull

@@ -2,19 +2,15 @@
 
 import pytest
 
+from gateway.core.actions import AcceptFrames, Action, DeliverFrames, DropFrames, StartJob
 from gateway.core.engine import Engine, EngineConfig
 from gateway.core.events import (
     EVENT_RANK,
-    AcceptFrames,
-    Action,
-    DeliverFrames,
-    DropFrames,
     Event,
     FramesArrived,
     JobFailed,
     JobFinished,
     RegisterStream,
-    StartJob,
     Tick,
     WorkerBack,
     WorkerLost,

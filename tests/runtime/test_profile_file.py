@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.api.schemas import ModelName
+from gateway.api.requests import ModelName
 from gateway.core.profile import ModelEntry, ProfileError
 from gateway.runtime.models import MODEL_NAME
 from gateway.runtime.profile_file import read_profile, write_profile

@@ -8,18 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.core import admission
+from gateway.core.actions import Action, Admitted, PlanStale, Rejected, WindowWidened
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    Action,
-    Admitted,
-    CloseStream,
-    Event,
-    PlanStale,
-    RegisterStream,
-    Rejected,
-    WidenWindows,
-    WindowWidened,
-)
+from gateway.core.events import CloseStream, Event, RegisterStream, WidenWindows
 from gateway.core.types import NS_PER_MS, StreamSpec
 from gateway.core.verdict import CounterOffer, Verdict
 from gateway.errors import AdmissionBusy, EngineFailed, TooManyStreams

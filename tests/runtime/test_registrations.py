@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.core.events import Action, Event, PlanStale, RegisterStream, WidenWindows
+from gateway.core.actions import Action, PlanStale
+from gateway.core.events import Event, RegisterStream, WidenWindows
 from gateway.core.types import NS_PER_MS, StreamSpec
 from gateway.errors import Stopping, TooManyStreams
 from gateway.runtime.gateway import Gateway

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.core.events import BatchLimited
+from gateway.core.actions import BatchLimited
 from gateway.core.types import Outcome
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.results import FrameResult

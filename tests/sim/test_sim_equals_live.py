@@ -16,17 +16,10 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from gateway.core.actions import Action, Rejected
 from gateway.core.config import AdmissionTest, EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.events import (
-    EVENT_RANK,
-    Action,
-    CloseStream,
-    Event,
-    FramesArrived,
-    RegisterStream,
-    Rejected,
-)
+from gateway.core.events import EVENT_RANK, CloseStream, Event, FramesArrived, RegisterStream
 from gateway.core.log import entry
 from gateway.core.profile import Profile
 from gateway.core.profile_entry import ProfileEntry

@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from gateway.core.events import DropFrames, StreamEnded, Tick
+from gateway.core.actions import DropFrames, StreamEnded
+from gateway.core.events import Tick
 from gateway.core.log import entry
 from gateway.core.types import Frame, Outcome
 from gateway.telemetry.decisions import DecisionLog

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.core.events import AcceptFrames, DeliverFrames, PlanStale, RegisterStream, Tick, WidenWindows
+from gateway.core.actions import AcceptFrames, DeliverFrames, PlanStale
+from gateway.core.events import RegisterStream, Tick, WidenWindows
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, ServiceClass, StreamSpec
 from gateway.core.view import CategoryView, EngineView, ModelTotals, StreamView
 from gateway.telemetry.collector import GatewayCollector

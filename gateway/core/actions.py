@@ -1,0 +1,180 @@
+"""What comes out of the engine: decisions that a driver carries out, in the order in which they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.core.types import Category, Frame, Job, Outcome
+from gateway.core.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The stream is part of the promise from now on."""
+
+    stream_id: str
+    category: Category
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The stream is not admitted; the verdict carries the evidence."""
+
+    stream_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStale:
+    """The plan that came with an event does not hold any more, and nothing was changed: plan again.
+
+    `stream_id` is that of the registration; empty for `WidenWindows`.
+    """
+
+    stream_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWidened:
+    """W of `category` is `window_ns` from its current joint on."""
+
+    category: Category
+    window_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """A closed or finished stream has no frame left in the engine. `reason`: closed, finished."""
+
+    stream_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptFrames:
+    """The frames are in; `Frame.job` says which batch each belongs to. In order of `seq`."""
+
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseFrames:
+    """`count` frames were not accepted.
+
+    `reason`: unknown_stream, closed, finished, surplus (beyond the contract), best_effort_full (too many wait).
+    `retry_ns`: for surplus, the absolute instant from which as many frames would conform; None if that many never do
+    together.
+    """
+
+    stream_id: str
+    count: int
+    reason: str
+    retry_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Send this batch to the worker of its category now."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class DropFrames:
+    """These accepted frames end without a result.
+
+    Attributes:
+        frames: May be of several streams and batches.
+        outcome: `expired`, `cancelled` or `failed`.
+        reason: A stable word or the device's own message.
+        moved: For each hole that was closed in a batch, the frame that now stands in the dropped
+            frame's place, as ``(job, from_index, to_index)``, in the order they are to be carried out.
+    """
+
+    frames: tuple[Frame, ...]
+    outcome: Outcome
+    reason: str
+    moved: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RetryFrames:
+    """A job failed, and these of its frames are tried again, each alone.
+
+    After `BatchLimited` also those of batches that have not started, which would fail.
+
+    Attributes:
+        job: As it was started, or stands. Its other frames are in a `DropFrames` that follows.
+        frames: Each with the id of its new batch as `Frame.job`.
+        indices: Where each stands in ``job.frames``, and so in the failed batch's bytes.
+    """
+
+    job: Job
+    frames: tuple[Frame, ...]
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PenaltyChanged:
+    """Adaptation: a category has overrun, or paid back.
+
+    Attributes:
+        category: Native one of the frames.
+        penalty_ns: What it still has to pay back.
+        shape: The shape its jobs are scaled down to from now on; None: their own.
+        reason: overrun, paid_back, no_smaller_shape; ended: with the category's last stream.
+    """
+
+    category: Category
+    penalty_ns: int
+    shape: tuple[int, ...] | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimited:
+    """Batches of a category fail where single frames do not: from now on its jobs have at most `most` frames.
+
+    `verdict` is that of all admitted streams with this limit; not admitted: what was promised may not hold any more.
+    """
+
+    category: Category
+    most: int
+    reason: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverFrames:
+    """The job's results go to their streams.
+
+    Attributes:
+        job: As it was started.
+        outcomes: `met` or `missed` for each of ``job.frames``.
+        finished_ns: When the device answered.
+        cause: Why it took longer than profiled: a word of `gateway.core.adaptation.Cause`; empty when it did not.
+    """
+
+    job: Job
+    outcomes: tuple[Outcome, ...]
+    finished_ns: int
+    started_ns: int
+    cause: str = ""
+
+
+Action = (
+    Admitted
+    | Rejected
+    | PlanStale
+    | WindowWidened
+    | StreamEnded
+    | AcceptFrames
+    | RefuseFrames
+    | StartJob
+    | DropFrames
+    | RetryFrames
+    | PenaltyChanged
+    | BatchLimited
+    | DeliverFrames
+)

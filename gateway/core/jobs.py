@@ -1,0 +1,135 @@
+"""What becomes of jobs: their start, how they end, and what is learnt from that.
+
+A job that was answered is delivered, and held against its category if it took too long (`gateway.core.adaptation`).
+The frames of a job that was refused are tried again one by one (`gateway.core.retries`); with a lost worker they have
+failed. A category whose batches turn out to be at fault is limited to jobs of one frame.
+
+An event about a job that is not running any more is ignored: drivers race with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.core import admission
+from gateway.core.actions import Action, BatchLimited, DeliverFrames, DropFrames, StartJob
+from gateway.core.adaptation import Adaptation
+from gateway.core.batch import Batch
+from gateway.core.books import Ledger
+from gateway.core.device import Device
+from gateway.core.endings import Endings
+from gateway.core.events import JobFailed, JobFinished, LimitBatches, WorkerBack, WorkerLost
+from gateway.core.promises import Promises
+from gateway.core.retries import BATCHES_FAIL, Retries, split
+from gateway.core.types import Category, Frame, Outcome, ServiceClass
+from gateway.core.waiting import Waiting
+
+
+class Jobs:
+    """See the module's docstring.
+
+    Args:
+        ledger, waiting, device, promises, adaptation, endings: The engine's.
+
+    Attributes:
+        limited: Categories whose jobs have one frame, in the order in which that was found out.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        waiting: Waiting,
+        device: Device,
+        *,
+        promises: Promises,
+        adaptation: Adaptation,
+        endings: Endings,
+    ) -> None:
+        self.limited: list[Category] = []
+        self._ledger = ledger
+        self._waiting = waiting
+        self._device = device
+        self._promises = promises
+        self._adaptation = adaptation
+        self._endings = endings
+        self._retries = Retries(waiting, ledger)
+
+    def start(self, batch: Batch, now_ns: int, actions: list[Action]) -> None:
+        """Send a batch to the free device."""
+        job = self._adaptation.fit(self._waiting.start(batch, now_ns))
+        self._device.start(job, now_ns)
+        self._promises.started += 1
+        actions.append(StartJob(job))
+
+    # ------------------------------------------------------------ ends
+
+    def finish(self, event: JobFinished, now_ns: int, actions: list[Action]) -> None:
+        """Deliver the running job."""
+        device = self._device
+        job = device.stop(event.job_id, now_ns)
+        if job is not None:
+            took_ns = now_ns - device.since_ns
+            cause = self._adaptation.cause(job, took_ns, warm_up=event.warm_up, idle_ns=device.idle_ns)
+            outcomes = tuple([Outcome.MET if now_ns <= frame.deadline_ns else Outcome.MISSED for frame in job.frames])
+            actions.append(DeliverFrames(job, outcomes, now_ns, device.since_ns, cause or ""))
+            changed = self._adaptation.ended(job, took_ns, cause)
+            if changed is not None:
+                actions.append(changed)
+            self._endings.end(job.frames, outcomes, actions)
+
+    def fail(self, event: JobFailed, now_ns: int, actions: list[Action]) -> None:
+        """Try again what can be tried of the running job; the rest of it has failed."""
+        job = self._device.stop(event.job_id, now_ns)
+        if job is None:
+            return
+        gone, reason = job.frames, event.reason
+        if event.retry:
+            again = self._retries.refused(job, self._promises.profile, now_ns)
+            if again is not None:
+                actions.append(again)
+                gone = tuple([frame for i, frame in enumerate(job.frames) if i not in again.indices])
+            if len(job.frames) > 1:
+                reason = f"batch_failed: {reason}"
+        self._drop_failed(gone, reason, actions)
+
+    def _drop_failed(self, frames: tuple[Frame, ...], reason: str, actions: list[Action]) -> None:
+        if frames:
+            self._endings.drop(DropFrames(frames, Outcome.FAILED, reason), actions)
+
+    # ------------------------------------------------------------ the worker
+
+    def lose(self, event: WorkerLost, now_ns: int, actions: list[Action]) -> None:
+        """Start nothing until the worker is back; what runs on it has failed."""
+        self._check_worker(event.worker)
+        self._device.lost = True
+        job = self._device.stop(None, now_ns)
+        if job is not None:
+            self._drop_failed(job.frames, "worker_lost", actions)
+
+    def regain(self, event: WorkerBack, _now_ns: int, _actions: list[Action]) -> None:
+        """Jobs can start again."""
+        self._check_worker(event.worker)
+        self._device.lost = False
+
+    def _check_worker(self, worker: str) -> None:
+        assert worker == self._device.worker, f"worker {worker!r} is not this engine's"
+
+    # ------------------------------------------------------------ what is learnt
+
+    def learn(self, ended: Sequence[Action], now_ns: int, actions: list[Action]) -> None:
+        """Let the retries look at how frames ended."""
+        if self._retries.wondering and (unfit := self._retries.learn(ended)) is not None:
+            self.limit(LimitBatches(unfit, BATCHES_FAIL), now_ns, actions)
+
+    def limit(self, event: LimitBatches, now_ns: int, actions: list[Action]) -> None:
+        """Let batches of a category hold one frame from now on, and see whether all promises still hold."""
+        category, promises = replace(event.category, service_class=ServiceClass.REAL_TIME), self._promises
+        profile = promises.profile
+        if not profile.has(category) or profile.max_batch(category) == 1:
+            return
+        profile = profile.without_batches(category)
+        self.limited.append(category)
+        again = split(self._waiting, self._ledger, category, profile)
+        verdict = promises.renew(profile, admission.retest(promises.state(now_ns, profile)), now_ns)
+        actions += [BatchLimited(category, 1, event.reason, verdict), *again]
