@@ -45,13 +45,12 @@ import numpy as np
 import uvloop
 
 from benchmarks.http_load import Answer, Pool, load, send_at
-from benchmarks.limit import MODELS, SIZE, asked, kinds, on_core
+from benchmarks.limit import MODELS, SIZE, asked, cores_and_models, kinds, on_core
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 from gateway.runtime.profile_file import read_profile, write_profile
 from gateway.settings import Settings
 from gateway.triton.embedded import EmbeddedTriton
-from gateway.zoo.build import build
 from profiler.device import device_name
 from profiler.plan import Plan
 from profiler.quick import measure
@@ -281,12 +280,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="execution times from elsewhere; else they are measured first")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     arguments = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        raise SystemExit("two processor cores are needed: one is the device")
-    repository = Path("model_repository")
-    for model in MODELS:
-        build(model, repository)
+    cores, repository = cores_and_models()
     found: dict[str, Any]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -233,18 +233,28 @@ async def run(settings: Settings, seconds: float) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description="Streams up to the limit of admission, and beyond it.")
-    parser.add_argument("--seconds", type=float, default=60.0, help="length of each run")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    arguments = parser.parse_args()
+def cores_and_models() -> tuple[list[int], Path]:
+    """Return the processor cores, of which the last one is to be the device, and the folder of the models, built here.
+
+    Raises:
+        SystemExit: There is but one core.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise SystemExit("two processor cores are needed: one is the device")
     repository = Path("model_repository")
     for model in MODELS:
         build(model, repository)
+    return cores, repository
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description="Streams up to the limit of admission, and beyond it.")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each run")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    arguments = parser.parse_args()
+    cores, repository = cores_and_models()
     with tempfile.TemporaryDirectory() as folder:
         triton = EmbeddedTriton(repository, Path(folder) / "triton.log", intra_op_threads=1)
         with on_core(cores[-1]):

@@ -137,7 +137,7 @@ async def benchmark(triton: EmbeddedTriton, name: str, *, rounds: int) -> dict[s
     shape = SHAPES[name]
     settings = Settings(models=[name], triton={"url": triton.grpc_url}, server={"port": 0})
     async with serving(settings, assumed(name, shape)) as (gateway, url):
-        model = await gateway.model_metadata(name)
+        model = gateway.model_facts.metadata(name)
         urls = {"triton": triton.http_url, "gateway": url}
         rows = await compare(tool, model, shape, urls, rounds=rounds)
         version = gateway.triton_version

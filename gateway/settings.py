@@ -222,6 +222,12 @@ class LimitsSettings(Group):
         le=64 * MIB,
         description="Largest JSON of a `/v2` infer call; tensors as binary data count towards `max_body_bytes` only.",
     )
+    max_bytes_elements: int = Field(
+        1 << 20,
+        ge=1,
+        le=1 << 30,
+        description="Elements of a `/v2` infer call's BYTES inputs together: each has to be looked at.",
+    )
     inflight_body_bytes: int = Field(
         256 * MIB,
         ge=1024,
@@ -263,8 +269,8 @@ class LimitsSettings(Group):
         64 * MIB,
         ge=1024,
         le=1 << 40,
-        description="Outputs that wait for the clients of WebSockets, all together; beyond it the client that has taken "
-        "nothing for longest is cut off.",
+        description="Outputs that wait for the clients of WebSockets, all together; beyond it the client that has "
+        "taken nothing for longest is cut off.",
     )
     results_kept: int = Field(256, ge=1, le=65_536, description="Ended frames kept per stream for the long poll.")
     results_kept_bytes: int = Field(

@@ -161,7 +161,7 @@ class Bench:
         allowed = max(1, catalogue.served(model, spec.version).max_batch_size)
         if batch > allowed:
             raise FramegateError(f"{model} takes at most {allowed} frames in a batch.")
-        self.parts.executor.check_carries(spec.category(), batch)
+        self.parts.inference.check_carries(spec.category(), batch)
         return Point(spec.category(), batch, tensor.name)
 
     def fail(self, model: str, shape: tuple[int, ...], batch: int, reason: str, points: int = 1) -> None:
@@ -174,7 +174,7 @@ class Bench:
     async def share(self) -> None:
         """Have Triton open our region again if it was made to forget it. Raises `BackendError`."""
         region = self.parts.arena.region
-        if self.parts.executor.shared and region.name not in await self.parts.client.region_names():
+        if self.parts.inference.shared and region.name not in await self.parts.client.region_names():
             await self.parts.client.register_region(region.name, region.key, region.size)
 
     async def others_regions(self) -> list[str]:

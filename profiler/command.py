@@ -213,13 +213,14 @@ def _faults_said(ledger: Ledger) -> Iterator[None]:
     from pydantic import ValidationError
 
     from gateway.errors import FramegateError
+    from gateway.wording import in_words
     from profiler.perf_analyzer import PerfAnalyzerError
 
     try:
         yield
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}")
+        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {in_words(fault)}")
     except (FramegateError, PerfAnalyzerError, ValueError, OSError) as error:
         _fail(str(error))
     except KeyboardInterrupt:

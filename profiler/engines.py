@@ -139,7 +139,7 @@ class PerfAnalyzer:
             batch=point.batch,
             requests=WARM_UP + max(1, min(samples, _fitting(left_s, warmth.execution_ms))),
             output_bytes=max(_MIN_OUTPUT_BYTES, warmth.output_bytes),
-            shared_memory=bench.parts.executor.shared,
+            shared_memory=bench.parts.inference.shared,
             limit_s=max(1.0, left_s),
         )
         try:

@@ -73,6 +73,7 @@ def interference(
     from gateway.errors import FramegateError
     from gateway.paths import find_repository
     from gateway.triton.types import BackendError
+    from gateway.wording import in_words
     from profiler.perf_analyzer import PerfAnalyzerError, fetch, find
 
     try:
@@ -87,7 +88,7 @@ def interference(
         pictures = _draw(report, plots)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}")
+        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {in_words(fault)}")
     except (FramegateError, BackendError, PerfAnalyzerError, ValueError, OSError) as error:
         _fail(str(error))
     _print(report, [out, *pictures], None if triton else repository, as_json=as_json)

@@ -62,7 +62,7 @@ class Swaps:
         await self._load(model)
         loaded_ns = time.monotonic_ns()
         bench.parts.catalogue.serve(await bench.parts.client.metadata(model, largest.version))
-        await bench.parts.executor.warm(_category(largest), largest.batch)
+        await bench.parts.inference.warm(_category(largest), largest.batch)
         after = await asyncio.to_thread(family_pss_bytes, self._pid)
         return ModelEntry(
             model=model,

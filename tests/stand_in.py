@@ -3,7 +3,8 @@
 It opens shared-memory regions for real, by mapping the file, and its models compute for real. What it cannot
 show is what Triton itself does; that is for the tests marked `e2e`.
 
-Models have one input ``frames`` UINT8 of `Model.dims`, batched unless `Model.max_batch_size` is 0, and the outputs
+Models have one input, ``frames`` UINT8 unless told otherwise, of `Model.dims`, batched unless `Model.max_batch_size` is
+0, and the outputs
 
 - ``echo``: the input;
 - ``stamp`` INT32 [3]: the first byte of this frame, the rows of its batch, and a running number of the call;
@@ -39,6 +40,7 @@ class Model:
     outputs: tuple[str, ...] = ("echo", "stamp")
     dims: tuple[int, ...] = (-1, -1, 3)
     blob_bytes: int = 0
+    input_name: str = "frames"
 
 
 @dataclass
@@ -134,7 +136,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         model = await self._loaded(request.name, context)
         axis = [-1] if model.max_batch_size else []
         reply = service_pb2.ModelMetadataResponse(name=model.name, versions=model.versions, platform="stand-in")
-        reply.inputs.add(name="frames", datatype=model.datatype, shape=[*axis, *model.dims])
+        reply.inputs.add(name=model.input_name, datatype=model.datatype, shape=[*axis, *model.dims])
         for name in model.outputs:
             shape = {"echo": list(model.dims), "stamp": [3], "blob": [model.blob_bytes]}[name]
             datatype = {"echo": model.datatype, "stamp": "INT32", "blob": "UINT8"}[name]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 from gateway.api.answers import CounterOffer, Evidence, FirstMiss
 from gateway.core import verdict as core
+from gateway.core.offers import WIDEST
+from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 from gateway.errors import DeadlineInfeasible, FramegateError, NotProfiled, NotSchedulable
 from gateway.runtime.results import Registration
@@ -24,9 +26,15 @@ _BEYOND_EXACT = (
     " repeats: ask for fewer frames or for a period that has a short common multiple with the others', raise the limit,"
     " or set scheduling.admission_test to auto."
 )
-_NONE_FOUND = "No single change of rate, deadline or shape was found that would be admitted."
-_HALF = "A frame may wait half its deadline for its window to end; its job has to be done in the other half."
+_NONE_FOUND = (
+    "No single change of rate, deadline or shape was found that would be admitted"
+    f" (periods and deadlines up to {WIDEST} times as long were tried)."
+)
+#: Why a deadline that is longer than the work can still be too short.
+HALF = "A frame may wait half its deadline for its window to end; its job has to be done in the other half."
 
+#: Profiled shapes, or models, listed in one sentence; `GET /v1/profile` has them all.
+_LISTED = 12
 #: Streams named in one sentence; the evidence has them all.
 _NAMED = 5
 
@@ -86,15 +94,28 @@ def _counter_offer(offer: core.CounterOffer) -> CounterOffer:
 
 
 def refusal(
-    found: Evidence, offers: Sequence[CounterOffer], spec: StreamSpec, *, searched: bool = False
+    found: Evidence,
+    offers: Sequence[CounterOffer],
+    spec: StreamSpec,
+    *,
+    searched: bool = False,
+    profile: Profile | None = None,
 ) -> FramegateError:
-    """Return the error for a stream that was refused; `searched`: the search for `offers` ran to its end."""
+    """Return the error for a stream that was refused.
+
+    Args:
+        found: Why.
+        offers: What would be admitted instead; the text leads with it.
+        spec: What was asked for.
+        searched: Whether the search for `offers` ran to its end.
+        profile: What the test planned with, so that the text can say what is profiled, or how long a frame takes.
+    """
     classes: dict[str | None, type[FramegateError]] = {
         core.Reason.NOT_PROFILED: NotProfiled,
         core.Reason.DEADLINE_INFEASIBLE: DeadlineInfeasible,
     }
     return classes.get(found.reason, NotSchedulable)(
-        f"{_explain(found, spec)} {_NONE_FOUND}" if searched and not offers else _explain(found, spec),
+        " ".join([*_instead(offers), _explain(found, spec, profile), *[_NONE_FOUND] * (searched and not offers)]),
         evidence=found.model_dump(),
         counter_offers=[offer.model_dump(exclude_none=True) for offer in offers],
     )
@@ -108,42 +129,84 @@ def admission(found: Evidence) -> str:
     return f"It fits; the {found.test} test decided{worst}."
 
 
-def _explain(found: Evidence, spec: StreamSpec) -> str:
+def _instead(offers: Sequence[CounterOffer]) -> list[str]:
+    """Return in a sentence what could be asked for instead, deadlines first; none if nothing is offered."""
+    said = []
+    for offer in sorted(offers, key=lambda offer: offer.field != "deadline_ms"):
+        value = list(offer.value) if isinstance(offer.value, tuple) else f"{offer.value:g}"
+        said.append(f"{offer.field} {value}" + (f" ({offer.fps:.2f} fps)" if offer.fps is not None else ""))
+    return [f"It would be admitted with {', or '.join(said)}."] if said else []
+
+
+def _explain(found: Evidence, spec: StreamSpec, profile: Profile | None) -> str:
     """Return the refusal in a sentence."""
     what = f"{spec.model} version {spec.version} at {list(spec.shape)} {spec.dtype}"
     if found.reason == core.Reason.NOT_PROFILED:
-        return f"The profile has no execution times of {what}; measure them with `framegate profile`."
+        known = "" if profile is None else f" {_profiled(profile, spec)}"
+        return f"The profile has no execution times of {what}; measure them with `framegate profile`.{known}"
     if found.reason == core.Reason.DEADLINE_INFEASIBLE:
-        return f"One frame of {what} takes longer than the deadline of {spec.deadline_ns / NS_PER_MS:g} ms."
+        return _explain_infeasible(what, spec, profile)
     if found.reason == core.Reason.BEYOND_HORIZON:
         return _BEYOND_SPORADIC if found.test == SPORADIC else _BEYOND_EXACT
     if found.first_miss is None:
-        return f"With this stream the device would be asked for {100 * found.utilization:.0f} % of its time."
-    if found.test == SPORADIC:
-        return _explain_worst_case(found.first_miss, spec)
-    return _explain_miss(found.first_miss, spec)
+        return _explain_share(found, spec)
+    return (_explain_worst_case if found.test == SPORADIC else _explain_miss)(found.first_miss, spec)
+
+
+def _explain_share(found: Evidence, spec: StreamSpec) -> str:
+    share = f"{100 * found.utilization:.1f} % of its time"
+    if found.phase == 1:
+        return f"With this {_noun(spec)} the device would be asked for at least {share}."
+    return (
+        f"With this {_noun(spec)} the device could be asked for {share} in the worst case, when frames come as late or"
+        " as close together as the contracts allow; on average it is less."
+    )
+
+
+def _explain_infeasible(what: str, spec: StreamSpec, profile: Profile | None) -> str:
+    deadline_ms = spec.deadline_ns / NS_PER_MS
+    category = spec.category()
+    if profile is None or not profile.has(category):
+        return f"One frame of {what} takes longer than the deadline of {deadline_ms:g} ms."
+    frame_ms = profile.execution_ns(category, 1) / NS_PER_MS
+    return (
+        f"One frame of {what} takes {frame_ms:.1f} ms by the profile, longer than the deadline of {deadline_ms:g} ms."
+        f" It has to be at least twice that, {2 * frame_ms:.1f} ms, and more beside other work. {HALF}"
+    )
+
+
+def _profiled(profile: Profile, spec: StreamSpec) -> str:
+    """Return in a sentence what of the model is profiled; of no shape of it, which models are."""
+    entries = [(e.version, e.shape, e.dtype) for e in profile.entries if e.model == spec.model]
+    mine = [f"{list(shape)} {dtype} (version {version})" for version, shape, dtype in dict.fromkeys(entries)]
+    known = mine or list(dict.fromkeys(entry.model for entry in profile.entries))
+    if not known:
+        return "The profile is empty."
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"Profiled {'shapes of it' if mine else 'models'}: {', '.join(known[:_LISTED])}{more}."
 
 
 def _explain_miss(miss: FirstMiss, spec: StreamSpec) -> str:
     said = (
-        f"With this stream, a batch of {miss.frames} of {_named(miss)} would end {miss.late_ms:.1f} ms"
+        f"With this {_noun(spec)}, a batch of {miss.frames} of {_named(miss, spec)} would end {miss.late_ms:.1f} ms"
         f" after its deadline, {miss.deadline_ms:.0f} ms from now."
     )
     late_by_half = 2 * (miss.finish_ms - miss.release_ms) > spec.deadline_ns / NS_PER_MS
     alone = list(miss.streams) == [THIS_STREAM]
     waited = THIS_STREAM in miss.streams and _late_by_waiting(miss)
-    return f"{said} {_HALF}" if late_by_half and (alone or waited) else said
+    return f"{said} {HALF}" if late_by_half and (alone or waited) else said
 
 
 def _explain_worst_case(miss: FirstMiss, spec: StreamSpec) -> str:
     said = (
-        f"With this stream, in the worst case of arrivals that the contracts allow, frames of {_named(miss)} would be"
-        f" answered {miss.late_ms:.1f} ms after their deadline: all that has to be done by then, and one batch that may"
-        f" be in the way, takes {miss.finish_ms:.1f} ms, and there are {miss.deadline_ms:.1f} ms for it."
+        f"With this {_noun(spec)}, if cameras send at the worst moments that they may, frames of"
+        f" {_named(miss, spec)} would be answered {miss.late_ms:.1f} ms after their deadline: all that has to be done"
+        f" by then, and one batch that may be in the way, takes {miss.finish_ms:.1f} ms,"
+        f" and there are {miss.deadline_ms:.1f} ms for it."
     )
     # The figure itself is a riddle where it is below the deadline that was asked for.
     riddle = THIS_STREAM in miss.streams and miss.deadline_ms < spec.deadline_ns / NS_PER_MS
-    return f"{said} {_HALF}" if riddle or _late_by_waiting(miss) else said
+    return f"{said} {HALF}" if riddle or _late_by_waiting(miss) else said
 
 
 def _late_by_waiting(miss: FirstMiss) -> bool:
@@ -151,11 +214,14 @@ def _late_by_waiting(miss: FirstMiss) -> bool:
     return miss.late_ms <= miss.deadline_ms - miss.release_ms
 
 
-def _named(miss: FirstMiss) -> str:
-    names = [name or _called(stream_id) for stream_id, name in zip(miss.streams, miss.names, strict=True)]
+def _noun(spec: StreamSpec) -> str:
+    return "call" if spec.internal else "stream"
+
+
+def _named(miss: FirstMiss, spec: StreamSpec) -> str:
+    own = f"this {_noun(spec)}"
+    named = zip(miss.streams, miss.names, strict=True)
+    # A call has no name of its own.
+    names = [own if id_ == THIS_STREAM and (spec.internal or not name) else name or id_ for id_, name in named]
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _called(stream_id: str) -> str:
-    return "this stream" if stream_id == THIS_STREAM else stream_id

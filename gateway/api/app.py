@@ -61,8 +61,7 @@ def create_app(gateway: Gateway, settings: Settings, metrics: Metrics | None = N
     app.state.api = state
     for router in (frames.router, events.router, streams.router, models.router, health.router, routes.router):
         app.include_router(router)
-    if settings.fault_injection:
-        app.include_router(faults.router)
+    app.include_router(faults.router if settings.fault_injection else faults.without)
     docs_page.add(app, docs_page.assets_folder())
     openapi.install(app)
     problems.register(app)

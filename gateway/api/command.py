@@ -36,7 +36,7 @@ def serve(
     """Serve camera streams over HTTP, in front of a Triton.
 
     What is not given here is taken from FRAMEGATE_... environment variables,
-    else from the defaults; see gateway/settings.py.
+    else from the defaults; see docs/settings.md.
     """
     import os
 
@@ -46,6 +46,7 @@ def serve(
     from gateway.api.environment import unknown_variables
     from gateway.errors import FramegateError
     from gateway.settings import Settings
+    from gateway.wording import in_words
 
     overrides = _overrides(
         {
@@ -70,7 +71,7 @@ def serve(
         run(Settings(**overrides))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {fault['msg'].removeprefix('Value error, ')}")
+        _fail(f"setting {'.'.join(map(str, fault['loc']))}: {in_words(fault, Settings)}")
     except SettingsError as error:  # a group's value that is not JSON
         _fail(f"an environment variable for a group must hold JSON: {error}")
     except (FramegateError, OSError) as error:

@@ -14,13 +14,18 @@ OTHERS = frozenset({"INTRA_OP_THREADS", "CACHE"})
 
 
 def unknown_variables(names: Iterable[str]) -> list[str]:
-    """Return one line of warning for each of `names` that begins like a setting and is none."""
+    """Return one line of warning for each of `names` that begins like a setting and is none.
+
+    Those within a group of settings are left out: `Settings` refuses them.
+    """
     prefix = str(Settings.model_config["env_prefix"])
     known = {path.upper() for path in _paths()} | OTHERS
+    groups = {path.partition("__")[0] for path in known if "__" in path}
     lines = []
     for name in sorted(names):
         path = name.upper().removeprefix(prefix)
-        if path not in known and name.upper().startswith(prefix):
+        refused = path.partition("__")[0] in groups and "__" in path
+        if path not in known and not refused and name.upper().startswith(prefix):
             near = get_close_matches(path, known, 1)
             lines.append(f"{name} is no setting and is ignored." + (f" Is it {prefix}{near[0]}?" if near else ""))
     return lines

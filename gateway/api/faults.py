@@ -10,9 +10,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.api.problems import describe, from_pydantic
 from gateway.api.requests import ModelName
 from gateway.api.state import State
-from gateway.errors import Stopping, UnsupportedMediaType, UploadsFull, UploadTimeout, ValidationFailed
+from gateway.errors import (
+    ModelNotLoaded,
+    NotFound,
+    Stopping,
+    TritonUnavailable,
+    UnknownModel,
+    UnsupportedMediaType,
+    UploadsFull,
+    UploadTimeout,
+    ValidationFailed,
+)
 
 router = APIRouter(prefix="/v1", tags=["faults"])
+#: In its place without the flag.
+without = APIRouter(prefix="/v1")
+
+
+@without.post("/faults", include_in_schema=False)
+async def no_faults() -> None:
+    """Say why there is nothing."""
+    raise NotFound("Delays are taken by a gateway that was started with `framegate serve --fault-injection` alone.")
+
 
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -35,7 +54,16 @@ class DelayJobs(BaseModel):
 @router.post(
     "/faults",
     response_model=DelayJobs,
-    responses=describe(UnsupportedMediaType, ValidationFailed, UploadTimeout, UploadsFull, Stopping),
+    responses=describe(
+        UnsupportedMediaType,
+        ValidationFailed,
+        UploadTimeout,
+        UploadsFull,
+        Stopping,
+        UnknownModel,
+        ModelNotLoaded,
+        TritonUnavailable,
+    ),
     openapi_extra=_BODY,
 )
 async def delay_jobs(request: Request, state: State) -> DelayJobs:
@@ -49,6 +77,8 @@ async def delay_jobs(request: Request, state: State) -> DelayJobs:
     try:
         wanted = DelayJobs.model_validate_json(await request.body())
     except ValidationError as error:
-        raise from_pydantic(error) from None
+        raise from_pydantic(error, DelayJobs) from None
+    if wanted.model is not None:
+        state.gateway.model_facts.metadata(wanted.model)
     state.gateway.delay_jobs(wanted.jobs, round(wanted.delay_ms), wanted.model)
     return wanted

@@ -1,8 +1,4 @@
-"""Frames in, results out: the hot path of the HTTP side.
-
-`POST .../frames` is answered by bare ASGI, before FastAPI sees it: the framework's own routing and handling
-cost about as much as everything that the gateway does for a frame of 150 kB.
-"""
+"""Frames in, results out: the hot path of the HTTP side."""
 
 from __future__ import annotations
 
@@ -14,14 +10,15 @@ from typing import Annotated
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.api.answers import ResultsPage
-from gateway.api.limits import UNREAD, refuse
-from gateway.api.problems import describe, problem_response
+from gateway.api.limits import refuse
+from gateway.api.post import PostCalls
+from gateway.api.problems import describe
 from gateway.api.requests import ResultsQuery
 from gateway.api.results import PagedAnswer, dump, error_of, frame_result, is_large
-from gateway.api.state import ApiState, State, while_wanted
+from gateway.api.state import State, while_wanted
 from gateway.api.streams import find_stream
 from gateway.api.uploads import check_announced
 from gateway.errors import (
@@ -30,7 +27,6 @@ from gateway.errors import (
     FramegateError,
     FrameSizeMismatch,
     FrameSurplus,
-    MethodNotAllowed,
     StreamClosed,
     StreamFinished,
     StreamNotFound,
@@ -49,8 +45,8 @@ TIMESTAMP_HEADER = b"framegate-timestamp-ms"
 _WAIT = {"true": True, "1": True, "false": False, "0": False}
 
 
-class PostFrames:
-    """ASGI middleware that answers ``POST /v1/streams/{stream_id}/frames`` and passes on everything else.
+class PostFrames(PostCalls):
+    """``POST /v1/streams/{stream_id}/frames``.
 
     The body is one or more raw frames back to back, of any content type.
 
@@ -59,42 +55,19 @@ class PostFrames:
     """
 
     path = "/v1/streams/{stream_id}/frames"
-    _pattern = re.compile("/v1/streams/([^/]+)/frames")
+    pattern = re.compile("/v1/streams/([^/]+)/frames")
 
-    def __init__(self, app: ASGIApp, state: ApiState) -> None:
-        self._app = app
-        self._state = state
-        self._gateway = state.gateway
-        self._limit_bytes = state.settings.limits.max_body_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the call, if it is ours."""
-        found = self._pattern.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-            return
-        scope["endpoint"] = self  # for `CountAnswers`, as a router would
-        try:
-            if scope["method"] != "POST":
-                raise MethodNotAllowed(f"{scope['method']} is not allowed here; POST is.")
-            await self._post(found[1], scope, receive, send)
-        except MethodNotAllowed as error:
-            await refuse(error, self._limit_bytes, receive, send, {"Allow": "POST"})
-        except UNREAD as error:
-            await refuse(error, self._limit_bytes, receive, send)
-        except FramegateError as error:
-            await problem_response(error)(scope, receive, send)
-
-    async def _post(self, stream_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._state.metrics.refused
+    async def _post(self, found: re.Match[str], scope: Scope, receive: Receive, send: Send) -> None:
+        stream_id, refused = found[1], self._state.metrics.refused
         try:
             wait = _parse_wait(scope["query_string"])
             timestamp_ms = _parse_timestamp(scope)
             body = await self._read(stream_id, scope, receive)
         except FramegateError as error:
             refused[error.code] += 1
-            if not _ends_soon(scope, self._limit_bytes):
-                await refuse(error, self._limit_bytes, receive, send)
+            limit_bytes = self._limits.max_body_bytes
+            if not _ends_soon(scope, limit_bytes):
+                await refuse(error, limit_bytes, receive, send)
                 return
             raise
         if body is None:
@@ -118,8 +91,8 @@ class PostFrames:
         """Return the body; what can be refused without it is refused before it is read."""
         self._state.check_not_stopping()
         record = find_stream(self._state, stream_id)
-        max_frames = self._state.settings.limits.max_frames_per_post
-        limit_bytes = min(self._limit_bytes, max_frames * record.frame_bytes)
+        limits = self._limits
+        limit_bytes = min(limits.max_body_bytes, limits.max_frames_per_post * record.frame_bytes)
         announced = check_announced(scope, limit_bytes)
         if announced is not None:
             _check_size(announced, record)

@@ -32,7 +32,7 @@ async def list_models(state: State) -> ModelList:
                 profiled_shapes=sorted(shapes[model.name, model.version]),
                 single_frame_shapes=[c.shape for c in limited if (c.model, c.version) == (model.name, model.version)],
             )
-            for model in await state.gateway.models()
+            for model in state.gateway.model_facts.states()
         ]
     )
 

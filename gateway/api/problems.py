@@ -17,12 +17,13 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import FramegateError, MethodNotAllowed, NotFound, ValidationFailed
+from gateway.wording import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -68,15 +69,15 @@ def problem_response(error: FramegateError, headers: Mapping[str, str] | None = 
     return Response(body, error.status, merged, media_type="application/json" if of_triton else PROBLEM_JSON)
 
 
-def validation_failed(faults: Iterable[Mapping[str, Any]]) -> ValidationFailed:
-    """Return the error for pydantic's `faults`.
+def validation_failed(faults: Iterable[Mapping[str, Any]], model: type[BaseModel] | None = None) -> ValidationFailed:
+    """Return the error for pydantic's `faults` with what was to be a `model`.
 
     The values themselves are not echoed: they may be huge, or have no form in JSON (NaN).
     """
     listed = []
     for fault in faults:
         path = ".".join(str(step)[:MAX_ECHOED_CHARS] for step in fault["loc"]) or "body"
-        listed.append({"field": path, "message": str(fault["msg"])[:500], "type": str(fault["type"])})
+        listed.append({"field": path, "message": in_words(fault, model)[:500], "type": str(fault["type"])})
         if len(listed) == MAX_LISTED_ERRORS:
             break
     first = listed[0]
@@ -84,9 +85,9 @@ def validation_failed(faults: Iterable[Mapping[str, Any]]) -> ValidationFailed:
     return ValidationFailed(f"{first['field']}: {first['message']}{more}", errors=listed)
 
 
-def from_pydantic(error: ValidationError) -> ValidationFailed:
-    """Return the error for a body that one of our schemas refused."""
-    return validation_failed(error.errors(include_url=False, include_context=False, include_input=False))
+def from_pydantic(error: ValidationError, model: type[BaseModel] | None = None) -> ValidationFailed:
+    """Return the error for a body that one of our schemas, `model`, refused."""
+    return validation_failed(error.errors(include_url=False, include_context=False, include_input=False), model)
 
 
 def _from_http(error: HTTPException, request: Request) -> FramegateError:

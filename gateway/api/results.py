@@ -140,8 +140,16 @@ _ALONE: dict[Outcome, type[FramegateError]] = {
 }
 
 
+#: What reasons say that are only words of ours.
+_SAID = {
+    "superseded": "A newer frame of the stream came while this one waited, and took its place: the stream was "
+    "registered with `on_late: newest`. (superseded)",
+}
+
+
 def error_of(results: Sequence[FrameResult]) -> FramegateError | None:
     """Return the error that the only frame of a call ended in, None if there are several or it has outputs."""
     if len(results) != 1 or (error := _ALONE.get(results[0].outcome)) is None:
         return None
-    return error(results[0].reason, result=frame_result(results[0]))
+    reason = results[0].reason
+    return error(_SAID.get(reason, reason), result=frame_result(results[0]))

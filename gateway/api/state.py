@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -13,6 +14,7 @@ from starlette.types import Receive
 from gateway.api.unread import Unread
 from gateway.api.uploads import Uploads
 from gateway.api.v2.parsing import JsonParser
+from gateway.core.profile import Profile
 from gateway.errors import Stopping
 from gateway.runtime.gateway import Gateway
 from gateway.settings import Settings
@@ -50,6 +52,11 @@ class ApiState:
         self.unread = Unread(limits.unread_bytes)
         self.metrics.watch_uploads(lambda: self.uploads.held_bytes)
         self.metrics.watch_unread(lambda: self.unread.bytes)
+
+    @cached_property
+    def planned_profile(self) -> Profile:
+        """The execution times that admission plans with: the profile's, and the dispatch overhead."""
+        return self.gateway.profile.plus_overhead(self.settings.engine_config().dispatch_overhead_ns)
 
     def _kept_body_bytes(self) -> int:
         """What bodies of cameras have a place in whatever others send; the largest body always fits beside it."""

@@ -69,7 +69,7 @@ async def stream_request(request: Request, state: State) -> StreamRequest:
     try:
         wanted = StreamRequest.model_validate_json(await request.body())
     except ValidationError as error:
-        raise from_pydantic(error) from None
+        raise from_pydantic(error, StreamRequest) from None
     limit_bytes = state.settings.limits.max_body_bytes
     if wanted.frame_bytes > limit_bytes:
         raise ValidationFailed(
@@ -189,7 +189,7 @@ async def register_stream(
         state.metrics.tested("register", answer.verdict.test, answer.test_s)
         found = _evidence(state, answer)
         if answer.stream is None:
-            raise _refusal(found, answer)
+            raise _refusal(found, answer, state)
     except FramegateError as error:
         state.metrics.registrations.labels(error.code).inc()
         raise
@@ -202,8 +202,9 @@ def _spec(wanted: StreamRequest, state: ApiState) -> StreamSpec:
     return wanted.spec(state.settings.scheduling.default_jitter_ms)
 
 
-def _refusal(found: Evidence, answer: Registration) -> FramegateError:
-    return refusal(found, counter_offers(answer.offers), answer.spec, searched=answer.searched)
+def _refusal(found: Evidence, answer: Registration, state: ApiState) -> FramegateError:
+    offers = counter_offers(answer.offers)
+    return refusal(found, offers, answer.spec, searched=answer.searched, profile=state.planned_profile)
 
 
 async def _while_wanted(
@@ -234,7 +235,7 @@ async def check_admission(wanted: Wanted, state: State, request: Request) -> Adm
         admitted=answer.verdict.admitted,
         model=answer.spec.model,
         version=answer.spec.version,
-        detail=admission(found) if answer.verdict.admitted else _refusal(found, answer).detail,
+        detail=admission(found) if answer.verdict.admitted else _refusal(found, answer, state).detail,
         evidence=found,
         counter_offers=counter_offers(answer.offers),
     )

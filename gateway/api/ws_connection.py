@@ -27,6 +27,7 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from gateway.api.problems import document
 from gateway.api.results import dump
@@ -39,6 +40,7 @@ from gateway.errors import BodyTooLarge, FramegateError, UploadsFull, UploadTime
 CLOSE_S = 2.0
 #: A fragment may be empty and still takes memory. The largest message in these is 16 KiB a fragment.
 MAX_FRAGMENTS = 4_096
+_NO_TEXT = "the text is not UTF-8"
 #: Key of `scope["extensions"]`: a function that sets the limit of a message, and what of it has a place of its own
 #: among the bodies that are on their way; in bytes.
 MESSAGE_LIMIT = "framegate.message_limit"
@@ -122,6 +124,8 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         """Say what is wrong, and close at once."""
         if self.close_sent or not self.handshake_complete or self.transport.is_closing():
             return
+        if self.conn.state is not State.OPEN:  # it has closed; nothing can be said any more
+            return
         self.state.metrics.refused[error.code] += 1
         self.conn.send_text(dump({"error": document(error), "message": None}))
         self.conn.fail(code, error.code)
@@ -173,7 +177,18 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
             self._queued_bytes += size
         # if something follows, it is of the next
         self._part_bytes, self._part_since = len(self.conn.reader.buffer), self.loop.time()
-        super().send_receive_event_to_app()
+        if self.curr_msg_data_type == "text" and not self.close_sent and not _is_text(self.frames):
+            self._refuse_text()
+        else:
+            super().send_receive_event_to_app()
+
+    def _refuse_text(self) -> None:
+        """Close. uvicorn would, too, but log the client's mistake as an error of ours."""
+        self._queued_bytes -= self._queued.pop()
+        self.frames = []
+        if self.conn.state is State.OPEN:  # else the client's own close follows in the same packet
+            self.conn.fail(CloseCode.INVALID_DATA, _NO_TEXT)
+            self._linger(int(CloseCode.INVALID_DATA), _NO_TEXT)
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return the next event. While there is one that was not taken, nothing more is read."""
@@ -244,6 +259,14 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         super().resume_writing()
         if not self.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
+
+
+def _is_text(parts: list[bytes]) -> bool:
+    try:
+        b"".join(parts).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def socket_class(state: ApiState) -> type[SocketConnection]:

@@ -59,6 +59,8 @@ class StreamAccuracy:
             plan, so that one that did not has not broken its promise; the promise is the deadline.
         met: Frames answered within their deadlines; None if the log does not say.
         ended: Frames delivered, expired or failed; not those cancelled.
+        cancelled: Frames that ended without that anybody waited for them.
+        name: Of the camera; empty if it has none, or the log does not say.
     """
 
     stream: str
@@ -71,6 +73,8 @@ class StreamAccuracy:
     within: bool | None
     met: int | None
     ended: int
+    cancelled: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,8 @@ def _stream(name: str, seen: StreamSeen) -> StreamAccuracy:
         within=(seen.worst_ns or 0) <= (seen.planned_ns or 0) if known else None,
         met=seen.met,
         ended=seen.frames + seen.missing,
+        cancelled=seen.cancelled,
+        name=seen.name,
     )
 
 

@@ -84,15 +84,18 @@ def _distributions(report: AccuracyReport, field: str, over: str) -> RenderableT
 
 
 def _streams(report: AccuracyReport) -> RenderableType:
+    from rich.text import Text
+
     table = _table("no.", "stream", "category", "predicted\nworst", "observed\nworst", "deadline", "met")
     labels = _labels(stream.category for stream in report.streams)
     tightest = sorted(enumerate(report.streams, 1), key=lambda pair: _margin(pair[1]))[:_MOST_STREAMS]
     for number, stream in sorted(tightest, key=lambda pair: pair[0]):
-        name = stream.stream[:_SHORT] if _ID.fullmatch(stream.stream) else stream.stream
+        name = stream.name or (stream.stream[:_SHORT] if _ID.fullmatch(stream.stream) else stream.stream)
         times = (stream.planned_worst_ms, stream.worst_ms, stream.deadline_ms)
         figures = ("" if ms is None else f"{ms:.1f}" for ms in times)
         met = "" if stream.met is None or not stream.ended else f"{stream.met}/{stream.ended}"
-        table.add_row(str(number), name, labels[stream.category], *figures, met)
+        met += f" and {stream.cancelled} cancelled" if stream.cancelled else ""
+        table.add_row(str(number), Text(name), labels[stream.category], *figures, met)
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -24,7 +24,7 @@ def plan(
     time_scale: Annotated[
         float, typer.Option(min=0.01, max=100, help="Multiply the profile's times: 1.2 is a device 20 % slower.")
     ] = 1.0,
-    admission_test: Annotated[str, typer.Option(help="auto, exact or sporadic.")] = "auto",
+    admission_test: Annotated[Literal["auto", "exact", "sporadic"], typer.Option(help="See the guide.")] = "auto",
     dispatch_overhead_ms: Annotated[float, typer.Option(min=0, max=1_000, help="Added to every execution time.")] = 0.0,
     offers: Annotated[bool, typer.Option(help="Search what refused streams could ask for instead.")] = True,
     chart: Annotated[Path | None, typer.Option(help="Write the use of the device as a PNG.", dir_okay=False)] = None,
@@ -43,10 +43,7 @@ def plan(
     from gateway.capacity.charts import utilization_chart
     from gateway.core.config import AdmissionTest, EngineConfig
 
-    try:
-        config = EngineConfig(admission_test=AdmissionTest(admission_test))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    config = EngineConfig(admission_test=AdmissionTest(admission_test))
     times = (time_scale, dispatch_overhead_ms)
     results = _plan_on_each(plan_file, profile, how_many, times, config, offers=offers)
     if chart is not None:

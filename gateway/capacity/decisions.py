@@ -36,6 +36,8 @@ class StreamSeen:
         frames: Delivered ones.
         met: Delivered ones within their deadlines; None if the log does not say.
         missing: Frames that were dropped without being cancelled.
+        cancelled: Frames that nobody waited for any more, or that the stream's next one replaced.
+        name: Of the camera; empty if it has none, or the log does not say.
     """
 
     category: str
@@ -46,6 +48,8 @@ class StreamSeen:
     frames: int = 0
     met: int | None = 0
     missing: int = 0
+    cancelled: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,7 @@ class _Reader:
             category=str(line["category"]),
             test=str(line.get("test", "")),
             planned_ns=planned if isinstance(planned, int) else None,
+            name=str(line.get("name", "")),
         )
 
     def _accepted(self, line: _Line) -> None:
@@ -177,8 +182,10 @@ class _Reader:
         for stream, seq in line["frames"]:
             arrival_ns = self._arrival.pop((stream, seq), None)
             seen = self.found.streams.get(stream)
-            if arrival_ns is not None and seen is not None and line.get("outcome") != Outcome.CANCELLED:
-                seen.missing += 1
+            if arrival_ns is not None and seen is not None:
+                gone = line.get("outcome") == Outcome.CANCELLED
+                seen.cancelled += gone
+                seen.missing += not gone
 
     def _missing(self, line: _Line) -> None:
         self.found.dropped += _integer(line, "count")

@@ -22,6 +22,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from gateway.api.requests import StreamRequest
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
+from gateway.wording import in_words
 
 #: Streams of one plan; a test of so many takes seconds.
 MOST_STREAMS = 10_000
@@ -29,6 +30,8 @@ MOST_STREAMS = 10_000
 _MOST_BYTES = 16 << 20
 #: As for traces: about eleven days.
 _LATEST_MS = 1_000 * NS_PER_S / NS_PER_MS
+#: What was given says nothing more about these.
+_SAY_ALL = ("missing", "extra_forbidden")
 #: The rest of the errors would say the same.
 _MOST_ERRORS = 20
 
@@ -174,10 +177,9 @@ def _short(value: object) -> str:
 
 def _lines(error: ValidationError) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
-        message = problem["msg"].removeprefix("Value error, ")
         given: Any = problem.get("input")
-        shown = "" if isinstance(given, dict) or problem["type"] == "missing" else f", not {_short(given)}"
-        yield f"{_field(problem['loc'])}: {message}{shown}"
+        shown = "" if isinstance(given, dict) or problem["type"] in _SAY_ALL else f", not {_short(given)}"
+        yield f"{_field(problem['loc'])}: {in_words(problem, PlanStream)}{shown}"
 
 
 def _field(loc: Sequence[str | int]) -> str:

@@ -107,14 +107,16 @@ def _stream(answer: StreamAnswer, profile: Profile) -> dict[str, Any]:
         "evidence": answer.evidence.model_dump(),
     }
     if not answer.verdict.admitted:
-        data["explanation"] = _why(answer)
+        data["explanation"] = _why(answer, profile)
     if answer.verdict.reason is Reason.NOT_PROFILED:
         data["profiled"] = profiled(profile, answer.spec)
     return data
 
 
-def _why(answer: StreamAnswer) -> str:
-    return refusal(answer.evidence, counter_offers(answer.offers), answer.spec).detail
+def _why(answer: StreamAnswer, profile: Profile) -> str:
+    """Return the refusal in words; what is offered, or profiled, has lines of its own."""
+    known = None if answer.verdict.reason is Reason.NOT_PROFILED else profile
+    return refusal(answer.evidence, (), answer.spec, profile=known).detail
 
 
 # ---------------------------------------------------------------- for people
@@ -170,14 +172,14 @@ def _how_many(result: Result) -> list[str]:
         if kind.refusal is None:
             out.append(f"{what}.")
         else:
-            out += [f"{what}. {'One more' if kind.fits else 'The first'}: {_why(kind.refusal)}"]
+            out += [f"{what}. {'One more' if kind.fits else 'The first'}: {_why(kind.refusal, result.profile)}"]
             out += _instead(result, kind.refusal)
     return out
 
 
 def _refusal(result: Result, answer: StreamAnswer, count: int) -> list[str]:
     of_them = f" (and {count - 1} more like it)" if count > 1 else ""
-    return [f"{answer.name}{of_them}: {_why(answer)}", *_instead(result, answer)]
+    return [f"{answer.name}{of_them}: {_why(answer, result.profile)}", *_instead(result, answer)]
 
 
 def _instead(result: Result, answer: StreamAnswer) -> list[str]:

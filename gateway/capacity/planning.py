@@ -123,7 +123,7 @@ def answer_plan(
         items: The plan.
         profile: Execution times.
         config: Of the engine.
-        offers: Search counter-offers for those refused: some 40 admission tests for each kind.
+        offers: Search counter-offers for those refused: some 45 admission tests for each kind.
 
     Cost: an admission test for each stream until one of its item is refused.
     """

@@ -92,6 +92,7 @@ class Camera:
         self._sleep = sleep
         self._schedule: Schedule | None = None
         self._group: list[tuple[int, VideoFrame]] = []
+        self._next_group = 0  # the tick of its last frame, at the earliest
         self._in_flight: dict[asyncio.Task[None], int] = {}
 
     @property
@@ -122,8 +123,16 @@ class Camera:
                 continue  # look again: the wait may have taken too long
             self.stats.skips[LATE] += schedule.use(tick)
             self._tick(tick)
+        await self._send_rest(schedule)
+
+    async def _send_rest(self, schedule: Schedule) -> None:
+        """Send the last group, which need not be full: no sooner than its period lets it come, or it were surplus."""
+        while self._group and (wait_ns := schedule.at_ns(self._next_group) - self._now_ns()) > 0:
+            if self.ended_by is not None:
+                break
+            await self._sleep(wait_ns / NS_PER_S)
         if self.ended_by is None:
-            self._send_group()  # the last one need not be full
+            self._send_group()
 
     def resume(self, stream: StreamHandle) -> None:
         """Take `stream`, with the contract of the one that ended, in its place."""
@@ -156,6 +165,7 @@ class Camera:
         group, self._group = self._group, []
         if not group:
             return
+        self._next_group = max(self._next_group, group[-1][0]) + self.stream.burst
         if len(self._in_flight) >= self._max_in_flight:
             self.stats.skips[IN_FLIGHT] += len(group)
             return

@@ -130,7 +130,7 @@ class FramegateClient:
         )
 
     async def streams(self) -> list[StreamInfo]:
-        """Return every stream that the gateway knows."""
+        """Return the streams that are not over."""
         answer = await self._json("GET", "/v1/streams")
         return [wire.stream_info(entry) for entry in answer["streams"]]
 

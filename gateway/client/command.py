@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,6 +28,20 @@ def parse_shape(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def parse_url(text: str) -> str:
+    """Return the gateway's address as given.
+
+    Raises:
+        typer.BadParameter: It does not begin with ``http://`` or ``https://``.
+    """
+    if re.match(r"https?://[^/]", text) is None:
+        raise typer.BadParameter(
+            f"{text!r} is no address of a gateway; did you mean http://{text.rpartition('//')[2]}?",
+            param_hint="'--url'",
+        )
+    return text
+
+
 def stream(  # noqa: PLR0917 - each is an option of the command
     source: Annotated[
         str, typer.Argument(help="A video file, a V4L2 device (/dev/video0) or a URL (rtsp://, http://)")
@@ -49,6 +63,23 @@ def stream(  # noqa: PLR0917 - each is an option of the command
             "if not given: so late a frame is still sent.",
         ),
     ] = None,
+    best_effort: Annotated[
+        bool,
+        typer.Option("--best-effort", help="Ask for no promise: frames get what real-time streams leave."),
+    ] = False,
+    on_excess: Annotated[
+        Literal["refuse", "best_effort"],
+        typer.Option(
+            help="What becomes of frames that come earlier than was declared: refused, or served as best effort."
+        ),
+    ] = "refuse",
+    on_late: Annotated[
+        Literal["drop", "serve", "newest"],
+        typer.Option(
+            help="What becomes of a frame that is late before it starts: it expires, is served late, or (newest) "
+            "expires, and what still waits when the next one is sent is cancelled."
+        ),
+    ] = "drop",
     loop: Annotated[bool, typer.Option("--loop", help="Start a file again at its end.")] = False,
     url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
     http: Annotated[
@@ -74,6 +105,11 @@ def stream(  # noqa: PLR0917 - each is an option of the command
 
     from gateway.client.agent import AgentOptions
 
+    others = {
+        "service_class": "best_effort" if best_effort else None,
+        "on_excess": None if on_excess == "refuse" else on_excess,
+        "on_late": None if on_late == "drop" else on_late,
+    }
     options = AgentOptions(
         source=source,
         model=model,
@@ -83,11 +119,12 @@ def stream(  # noqa: PLR0917 - each is an option of the command
         frames=frames or None,
         duration_s=duration_s or None,
         loop=loop,
-        url=url,
+        url=parse_url(url),
         http=http,
         name=name,
         burst=burst,
         jitter_ms=jitter_ms,
+        fields={field: value for field, value in others.items() if value is not None},
     )
     raise typer.Exit(_run(options, Console(stderr=json, highlight=False, soft_wrap=True), as_json=json))
 

@@ -15,6 +15,7 @@ class Admitted:
     stream_id: str
     category: Category
     verdict: Verdict
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,14 @@ class Rejected:
 class PlanStale:
     """The plan that came with an event does not hold any more, and nothing was changed: plan again.
 
-    `stream_id` is that of the registration; empty for `WidenWindows`.
+    Attributes:
+        stream_id: That of the registration; empty for `WidenWindows`.
+        after_ns: The running job is in its way, until then by the profile: a plan from a record of before will hardly
+            do better. None: the reason is another one.
     """
 
     stream_id: str
+    after_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +105,22 @@ class DropFrames:
 
 @dataclass(frozen=True, slots=True)
 class RetryFrames:
-    """A job failed, and these of its frames are tried again, each alone.
+    """These frames of a batch go on as batches of their own: it was refused, and each is tried again alone.
 
-    After `BatchLimited` also those of batches that have not started, which would fail.
+    Also those of batches that have not started: after `BatchLimited`, since they would fail, and without a promise when
+    they have become longer than what may hold up promised work.
 
     Attributes:
         job: As it was started, or stands. Its other frames are in a `DropFrames` that follows.
         frames: Each with the id of its new batch as `Frame.job`.
         indices: Where each stands in ``job.frames``, and so in the failed batch's bytes.
+        refused: Whether it was refused; else it has not started.
     """
 
     job: Job
     frames: tuple[Frame, ...]
     indices: tuple[int, ...]
+    refused: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,8 @@ class PenaltyChanged:
         category: Native one of the frames.
         penalty_ns: What it still has to pay back.
         shape: The shape its jobs are scaled down to from now on; None: their own.
-        reason: overrun, paid_back, no_smaller_shape; ended: with the category's last stream.
+        reason: overrun, paid_back, no_smaller_shape (that would save time); limited: what the small shape takes has
+            changed; ended: with the category's last stream.
     """
 
     category: Category

@@ -6,7 +6,8 @@ begins at 0.
 - A job of native frames that takes longer than profiled adds the excess.
 - While there is a penalty, jobs run at the next smaller profiled shape, where that is faster for their number of
   frames. Each takes off what it saved: the profiled time of the native frames less the time that it took, which may be
-  less than nothing.
+  less than nothing. A shape that is faster for no number of frames, or at which the model refuses frames that it takes
+  as they are, does not count. Where there is no other, the penalty is kept and shown, and changes nothing.
 - A penalty that is not positive is 0, and the shape is restored.
 
 Windows, batches and the places of a plan stay those of the native shape, so nothing that was promised depends on which
@@ -22,11 +23,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gateway.core.actions import PenaltyChanged
 from gateway.core.config import EngineConfig
-from gateway.core.profile import Profile
 from gateway.core.types import Category, Job, ServiceClass
+
+if TYPE_CHECKING:
+    from gateway.core.promises import Promises
 
 
 class Cause(StrEnum):
@@ -44,15 +48,18 @@ class Adaptation:
     """The penalties of one engine.
 
     Args:
-        profile: Execution times, overhead included.
+        promises: Their profile has the execution times that hold now, overhead included.
         config: Whether to adapt, and when a device is cold.
     """
 
-    def __init__(self, profile: Profile, config: EngineConfig) -> None:
-        self._profile = profile
+    def __init__(self, promises: Promises, config: EngineConfig) -> None:
+        self._promises = promises
         self._config = config
         self._penalties: dict[Category, int] = {}
         self._smaller: dict[Category, Category | None] = {}
+        self._barred: set[Category] = set()
+        # What the small job under way would take as it is.
+        self._native_ns = 0
 
     def penalty_ns(self, category: Category) -> int:
         """Return what a category has to pay back."""
@@ -69,10 +76,21 @@ class Adaptation:
         small = self.small(job.category)
         if small is None:
             return job
-        table, frames = self._profile.table(small), len(job.frames)
+        table, frames = self._promises.profile.table(small), len(job.frames)
         if frames >= len(table) or table[frames] >= job.execution_ns:
             return job
+        self._native_ns = job.execution_ns
         return replace(job, small=small, execution_ns=table[frames])
+
+    def typical(self, category: Category) -> tuple[int, ...]:
+        """Return the medians in ns by batch size of what would run now: as `Profile.typical`, small where `fit` is."""
+        profile = self._promises.profile
+        own, small = profile.typical(category), self.small(category)
+        if small is None:
+            return own
+        times = zip(profile.typical(small), profile.table(small), own, profile.table(category), strict=False)
+        fitted = tuple([small_ns if e_ns < own_e_ns else own_ns for small_ns, e_ns, own_ns, own_e_ns in times])
+        return fitted + own[len(fitted) :]
 
     def cause(self, job: Job, took_ns: int, *, warm_up: bool, idle_ns: int) -> Cause | None:
         """Return why a job took longer than profiled; None when it did not.
@@ -95,10 +113,7 @@ class Adaptation:
         if not self._config.adaptation or category.service_class is not ServiceClass.REAL_TIME:
             return None
         held_ns = took_ns if cause is Cause.OVERRUN else min(took_ns, job.execution_ns)
-        if job.small is None:
-            change_ns = max(0, held_ns - job.execution_ns)
-        else:
-            change_ns = held_ns - self._profile.execution_ns(category, len(job.frames))
+        change_ns = max(0, held_ns - job.execution_ns) if job.small is None else held_ns - self._native_ns
         if not change_ns:
             return None
         penalty_ns = max(0, self.penalty_ns(category) + change_ns)
@@ -108,6 +123,23 @@ class Adaptation:
         small = self.small(category)
         reason = "no_smaller_shape" if small is None else "overrun" if change_ns > 0 else "paid_back"
         return PenaltyChanged(category, penalty_ns, None if small is None else small.shape, reason)
+
+    def bar(self, small: Category) -> list[PenaltyChanged]:
+        """Do not scale down to a shape any more at which the model refuses what it takes as it is."""
+        self._barred.add(small)
+        return self.review()
+
+    def review(self) -> list[PenaltyChanged]:
+        """See what the small shapes are now that execution times have changed; return what is different."""
+        before, self._smaller = self._smaller, {}
+        changed = []
+        for category, penalty_ns in self._penalties.items():
+            small = self._next_smaller(category)
+            if small is None and before.get(category) is not None:
+                changed.append(PenaltyChanged(category, penalty_ns, None, "no_smaller_shape"))
+            elif small is not None and small != before.get(category):
+                changed.append(PenaltyChanged(category, penalty_ns, small.shape, "limited"))
+        return changed
 
     def forget(self, category: Category) -> PenaltyChanged | None:
         """The category's last stream has ended, and the penalty with it."""
@@ -120,5 +152,6 @@ class Adaptation:
 
     def _next_smaller(self, category: Category) -> Category | None:
         if category not in self._smaller:
-            self._smaller[category] = self._profile.next_smaller(category)
+            shapes = self._promises.profile.faster_smaller(category)
+            self._smaller[category] = next((small for small in shapes if small not in self._barred), None)
         return self._smaller[category]

@@ -117,6 +117,27 @@ class Batch:
                 index += 1
         return gone, moves
 
+    def give_up(self, now_ns: int, typical: tuple[int, ...]) -> tuple[list[Frame], list[Move]]:
+        """Take out every frame that would be late if the batch started at `now_ns`, and is not to be served late.
+
+        Those due first go, until the rest is in time if it takes as long as is `typical` by batch size.
+
+        Returns:
+            As `expire`.
+        """
+        gone: list[Frame] = []
+        moves: list[Move] = []
+        while self.frames and now_ns + typical[len(self.frames)] > self.expiry_ns:
+            due_ns = self.expiry_ns
+            index = next(
+                i for i, f in enumerate(self.frames) if f.deadline_ns == due_ns and f.on_late is not OnLate.SERVE
+            )
+            gone.append(self.frames[index])
+            move = self.remove(index)
+            if move:
+                moves.append(move)
+        return gone, moves
+
     def job(self, frames: tuple[Frame, ...] | None = None, *, early: bool = False) -> Job:
         """Return the job that this released batch is, with its own frames or those given."""
         assert self.release_ns is not None, f"job {self.id} has not been released"

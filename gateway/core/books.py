@@ -208,12 +208,14 @@ class Ledger:
     Attributes:
         streams: Admitted and not ended, in order of admission.
         models: Totals by model.
+        by_class: How frames ended, by what was promised to them: demoted ones are best effort.
         refused: Frames that were not accepted, by reason.
     """
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
         self.models: dict[str, ModelBooks] = {}
+        self.by_class = {each: dict.fromkeys(Outcome, 0) for each in ServiceClass}
         self.refused: dict[str, int] = {}
 
     def open(
@@ -250,6 +252,8 @@ class Ledger:
         for frame, outcome in zip(frames, outcomes, strict=True):
             stream = self.streams[frame.stream_id]
             stream.end(frame.seq, outcome)
+            promised = stream.policer is not None and not frame.demoted
+            self.by_class[ServiceClass.REAL_TIME if promised else ServiceClass.BEST_EFFORT][outcome] += 1
             if not stream.frames:
                 drained[stream.id] = None
         return list(drained)

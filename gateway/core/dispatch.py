@@ -23,10 +23,10 @@ def choose(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
     if not waiting.batches:
         return None
     guard = waiting.guard
-    return _by_edf(waiting, early=early) if guard is None else _by_plan(waiting, guard, now_ns, early=early)
+    return _by_edf(waiting, now_ns, early=early) if guard is None else _by_plan(waiting, guard, now_ns, early=early)
 
 
-def _by_edf(waiting: Waiting, *, early: bool) -> Batch | None:
+def _by_edf(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
     """Return the first ready batch; with none, and if `early`, the waiting one with the earliest deadline.
 
     Frames without a promise follow when there is neither, as long as they hold up promised work by no more than the
@@ -39,7 +39,7 @@ def _by_edf(waiting: Waiting, *, early: bool) -> Batch | None:
         if holding:
             return (holding[0] if len(holding) == 1 else min(holding, key=_urgency)).first()
     promised = waiting.taking or any(b.batches and b.standing is Standing.PROMISED for b in waiting.batchers.values())
-    most_ns = waiting.blocking_ns if promised else NEVER_NS
+    most_ns = min(waiting.held_ns(now_ns), waiting.blocking_ns if promised else NEVER_NS)
     for batch in _unpromised(waiting, early=early):
         if batch.table[len(batch.frames)] <= most_ns:
             return batch
@@ -79,8 +79,9 @@ def _by_plan(waiting: Waiting, guard: Guard, now_ns: int, *, early: bool) -> Bat
     for batch in _real_time(waiting, early=early):
         if now_ns + batch.table[len(batch.frames)] <= batch.expiry_ns and guard.allows(batch, now_ns):
             return batch
+    most_ns = waiting.held_ns(now_ns)
     for batch in _best_effort(waiting, early=early):
-        if guard.allows(batch, now_ns):
+        if batch.table[len(batch.frames)] <= most_ns and guard.allows(batch, now_ns):
             return batch
     return None
 

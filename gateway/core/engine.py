@@ -61,6 +61,7 @@ from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
 from gateway.core.promises import Promises
 from gateway.core.recording import record_view
+from gateway.core.retries import shorten
 from gateway.core.types import LOCAL_WORKER, Outcome, StreamSpec
 from gateway.core.verdict import Verdict
 from gateway.core.view import EngineView
@@ -95,8 +96,8 @@ class Engine:
         self._ledger = Ledger()
         self._waiting = Waiting(config)
         self._device = Device(names[0])
-        self._adaptation = Adaptation(profile, config)
         self._promises = Promises(self._ledger, self._waiting, self._device, profile=profile, config=config)
+        self._adaptation = Adaptation(self._promises, config)
         self._intake = Intake(self._ledger, self._waiting, self._device, self._promises.journal, config)
         self._endings = Endings(self._ledger, self._waiting, self._promises, self._adaptation)
         self._jobs = Jobs(
@@ -138,23 +139,24 @@ class Engine:
         self._apply[type(event)](event, now_ns, actions)
         if waiting.next_expiry_ns() <= now_ns:
             self._endings.expire(now_ns, actions)
-        self._jobs.learn(actions, now_ns, actions)
+        if self._jobs.retries.wondering:
+            self._jobs.learn(actions, now_ns, actions)
         if self._device.free:
             batch = self._choose(now_ns, actions)
             if batch is not None:
                 self._jobs.start(batch, now_ns, actions)
+            elif waiting.ready:
+                self._promises.course.wait()
         return actions
 
     def _choose(self, now_ns: int, actions: list[Action]) -> Batch | None:
         """Return what is to start now. Frames that cannot be in time any more are not sent: others would be late."""
         while (batch := choose(self._waiting, now_ns, early=self.config.early_dispatch)) is not None:
-            category, frames, profile = batch.category, len(batch.frames), self.profile
-            if not profile.has(category):
+            if now_ns + batch.table[len(batch.frames)] <= batch.earliest_ns:
+                break  # as usual: all of it is in time even if it takes as long as profiled
+            if not self.profile.has(batch.category):
                 break  # how long it takes is not known
-            typical = profile.typical(self._adaptation.small(category) or category)
-            if frames >= len(typical):
-                typical = profile.typical(category)
-            gone, moved = self._waiting.give_up(batch, now_ns, typical)
+            gone, moved = self._waiting.give_up(batch, now_ns, self._jobs.typical(batch))
             if not gone:
                 break
             drop = DropFrames(tuple(gone), Outcome.EXPIRED, "too_late", tuple(moved))
@@ -169,7 +171,7 @@ class Engine:
         """
         wakeup_ns = self._waiting.next_expiry_ns()
         if self._device.free:
-            wakeup_ns = min(wakeup_ns, self._waiting.next_change_ns())
+            wakeup_ns = min(wakeup_ns, self._waiting.next_change_ns(self._now_ns))
         return None if wakeup_ns == NEVER_NS else wakeup_ns
 
     def snapshot(self) -> EngineView:
@@ -199,9 +201,9 @@ class Engine:
         return self.plan(spec, now_ns, stream_id).verdict
 
     def room(self, stream_id: str) -> int:
-        """Return the most frames that can stand in the batch of a stream's next frame."""
+        """Return the most frames that a batch of a stream's category can have; 1 for a stream that is not known."""
         stream = self._ledger.streams.get(stream_id)
-        return 1 if stream is None or stream.suspect else len(stream.batcher.table) - 1
+        return 1 if stream is None else len(stream.batcher.table) - 1
 
     def suspect(self, stream_id: str) -> bool:
         """Whether the frames of a stream go alone, because of some that were refused (`gateway.core.retries`)."""
@@ -242,9 +244,11 @@ class Engine:
         assert event.stream_id not in self._ledger.streams, f"stream id {event.stream_id!r} is in use"
         plan = event.plan or self.plan(event.spec, now_ns, event.stream_id)
         actions.append(self._promises.register(event, plan, now_ns))
+        actions += shorten(self._waiting, self._ledger, now_ns)
 
     def _widen(self, event: WidenWindows, now_ns: int, actions: list[Action]) -> None:
         actions += self._promises.widen(event, event.plan or admission.widen(self.admission_state(now_ns)), now_ns)
+        actions += shorten(self._waiting, self._ledger, now_ns)
 
     def _close(self, event: CloseStream, _now_ns: int, actions: list[Action]) -> None:
         stream = self._ledger.streams.get(event.stream_id)

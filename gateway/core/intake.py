@@ -8,6 +8,8 @@ streams are not policed; of all frames that are served so, a bounded number wait
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gateway.core.actions import AcceptFrames, Action, DropFrames, RefuseFrames
 from gateway.core.batch import Move
 from gateway.core.books import Ledger, Stream
@@ -84,7 +86,9 @@ class Intake:
     ) -> None:
         """Take `promised` frames as the stream was promised, and then `others` as best effort."""
         if stream.spec.on_late is OnLate.NEWEST and stream.frames:
-            self._supersede(stream, actions)
+            demoted = others if stream.excess is not None else 0
+            come = {False: promised + others - demoted, True: demoted}
+            self._supersede(stream, [kind for kind, count in come.items() if count], actions)
         waiting = self._waiting
         busy_ns = now_ns if waiting.guard is None else self._device.free_ns(now_ns)
         frames = [waiting.accept(stream, stream.batcher, now_ns, busy_ns) for _ in range(promised)]
@@ -94,11 +98,14 @@ class Intake:
             frames += [waiting.accept(stream, batcher, now_ns, busy_ns, deadline_ns) for _ in range(others)]
         actions.append(AcceptFrames(tuple(frames)))
 
-    def _supersede(self, stream: Stream, actions: list[Action]) -> None:
-        """Drop the frames of a stream that wait: newer ones have come."""
+    def _supersede(self, stream: Stream, demoted: Collection[bool], actions: list[Action]) -> None:
+        """Drop the frames of a stream that wait: newer ones have come, within its contract, beyond it, or both.
+
+        What was promised gives way only to what was promised, what is beyond only to what is beyond.
+        """
         gone: list[Frame] = []
         moved: list[Move] = []
-        for frame in tuple(stream.frames.values()):
+        for frame in [frame for frame in stream.frames.values() if frame.demoted in demoted]:
             moves = self._waiting.withdraw(frame)
             if moves is not None:
                 gone.append(frame)

@@ -21,9 +21,12 @@ from gateway.core.device import Device
 from gateway.core.endings import Endings
 from gateway.core.events import JobFailed, JobFinished, LimitBatches, WorkerBack, WorkerLost
 from gateway.core.promises import Promises
-from gateway.core.retries import BATCHES_FAIL, Retries, split
+from gateway.core.retries import BATCHES_FAIL, Retries, shorten, split
 from gateway.core.types import Category, Frame, Outcome, ServiceClass
 from gateway.core.waiting import Waiting
+
+#: Why frames failed that were on a worker when it was lost.
+WORKER_LOST = "worker_lost"
 
 
 class Jobs:
@@ -34,6 +37,7 @@ class Jobs:
 
     Attributes:
         limited: Categories whose jobs have one frame, in the order in which that was found out.
+        retries: Second tries of frames whose batch was refused, and what they have shown.
     """
 
     def __init__(
@@ -53,14 +57,23 @@ class Jobs:
         self._promises = promises
         self._adaptation = adaptation
         self._endings = endings
-        self._retries = Retries(waiting, ledger)
+        self.retries = Retries(waiting, ledger)
 
     def start(self, batch: Batch, now_ns: int, actions: list[Action]) -> None:
         """Send a batch to the free device."""
-        job = self._adaptation.fit(self._waiting.start(batch, now_ns))
+        waiting = self._waiting
+        self._promises.course.start(batch.id, batch.table[len(batch.frames)], waiting.ready)
+        job = waiting.start(batch, now_ns)
+        if not self.retries.is_second(job.id):
+            job = self._adaptation.fit(job)
         self._device.start(job, now_ns)
-        self._promises.started += 1
         actions.append(StartJob(job))
+
+    def typical(self, batch: Batch) -> tuple[int, ...]:
+        """Return how long a batch that is to start usually takes, in ns by number of frames."""
+        if self.retries.is_second(batch.id):
+            return self._promises.profile.typical(batch.category)
+        return self._adaptation.typical(batch.category)
 
     # ------------------------------------------------------------ ends
 
@@ -85,7 +98,7 @@ class Jobs:
             return
         gone, reason = job.frames, event.reason
         if event.retry:
-            again = self._retries.refused(job, self._promises.profile, now_ns)
+            again = self.retries.refused(job, self._promises.profile, now_ns)
             if again is not None:
                 actions.append(again)
                 gone = tuple([frame for i, frame in enumerate(job.frames) if i not in again.indices])
@@ -105,7 +118,7 @@ class Jobs:
         self._device.lost = True
         job = self._device.stop(None, now_ns)
         if job is not None:
-            self._drop_failed(job.frames, "worker_lost", actions)
+            self._drop_failed(job.frames, WORKER_LOST, actions)
 
     def regain(self, event: WorkerBack, _now_ns: int, _actions: list[Action]) -> None:
         """Jobs can start again."""
@@ -119,8 +132,11 @@ class Jobs:
 
     def learn(self, ended: Sequence[Action], now_ns: int, actions: list[Action]) -> None:
         """Let the retries look at how frames ended."""
-        if self._retries.wondering and (unfit := self._retries.learn(ended)) is not None:
-            self.limit(LimitBatches(unfit, BATCHES_FAIL), now_ns, actions)
+        if self.retries.wondering and (unfit := self.retries.learn(ended)) is not None:
+            if self._promises.profile.max_batch(unfit) > 1:
+                self.limit(LimitBatches(unfit, BATCHES_FAIL), now_ns, actions)
+            else:
+                actions += self._adaptation.bar(replace(unfit, service_class=ServiceClass.REAL_TIME))
 
     def limit(self, event: LimitBatches, now_ns: int, actions: list[Action]) -> None:
         """Let batches of a category hold one frame from now on, and see whether all promises still hold."""
@@ -133,3 +149,4 @@ class Jobs:
         again = split(self._waiting, self._ledger, category, profile)
         verdict = promises.renew(profile, admission.retest(promises.state(now_ns, profile)), now_ns)
         actions += [BatchLimited(category, 1, event.reason, verdict), *again]
+        actions += [*shorten(self._waiting, self._ledger, now_ns), *self._adaptation.review()]

@@ -43,6 +43,7 @@ def _describe(action: Action) -> dict[str, Any]:
     match action:
         case Admitted():
             line = {"action": "admitted", "stream": action.stream_id, "category": str(action.category)}
+            line |= {"name": action.name} if action.name else {}
             line |= _verdict(action.verdict)
         case Rejected():
             line = {"action": "rejected", "stream": action.stream_id} | _verdict(action.verdict)

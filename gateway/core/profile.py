@@ -7,7 +7,7 @@ business of ``gateway.runtime``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -132,23 +132,31 @@ class Profile:
         single = replace(min(own, key=lambda entry: entry.batch), batch=1)
         return replace(self, entries=(*others, single))
 
-    def next_smaller(self, category: Category) -> Category | None:
-        """Return the category of the largest profiled shape to which pictures of `category` can be scaled down.
+    def faster_smaller(self, category: Category) -> Iterator[Category]:
+        """Yield the profiled shapes to which pictures of `category` can be scaled down to save time, largest first.
 
-        None if there is none, or the frames are not pictures: [height, width, channels] of a type of `PIXELS`.
+        Those of which no batch is faster than one of as many native frames are passed over. There are none if the
+        frames are not pictures: [height, width, channels] of a type of `PIXELS`.
         """
         shape = category.shape
         if len(shape) != _PICTURE_AXES or shape[-1] > MOST_CHANNELS or category.dtype not in PIXELS:
-            return None
+            return
+        own = self._tables.get(_key(category), ())
         smaller = [
-            other
+            replace(category, shape=other)
             for other in self.shapes(category.model, category.version, category.dtype)
             if other != shape
             and len(other) == _PICTURE_AXES
             and other[-1] == shape[-1]
             and all(axis <= own for axis, own in zip(other, shape, strict=True))
         ]
-        return replace(category, shape=smaller[-1]) if smaller else None
+        for found in reversed(smaller):
+            if any(small_ns < own_ns for small_ns, own_ns in zip(self.table(found), own, strict=False)):
+                yield found
+
+    def next_smaller(self, category: Category) -> Category | None:
+        """Return the first of `faster_smaller`; None without any."""
+        return next(self.faster_smaller(category), None)
 
     def versions(self, model: str) -> list[str]:
         """Return the profiled versions of a model, oldest first (numbers by value, before other words)."""

@@ -9,6 +9,7 @@ from gateway.core.batch import NEVER_NS, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Ledger
 from gateway.core.config import EngineConfig
+from gateway.core.course import Course
 from gateway.core.device import Device
 from gateway.core.events import RegisterStream, WidenWindows
 from gateway.core.guard import Guard
@@ -18,9 +19,12 @@ from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
 from gateway.core.recording import record_state
 from gateway.core.reservation import Journal
-from gateway.core.types import Category, OnExcess, ServiceClass, StreamSpec
+from gateway.core.types import NS_PER_S, Category, OnExcess, ServiceClass, StreamSpec
 from gateway.core.verdict import Reason, Verdict
 from gateway.core.waiting import Waiting
+
+#: Best effort waits no longer than this for a plan that is made again.
+_LONGEST_HOLD_NS = NS_PER_S
 
 
 class Promises:
@@ -28,7 +32,7 @@ class Promises:
 
     Attributes:
         generation: Counts what was committed: admissions, ends of streams, changes of windows.
-        started: Counts the jobs started.
+        course: What jobs were started.
         journal: The latest frames.
         profile: Execution times that what is promised rests on; another one comes by `renew`.
         broken: Why what was promised does not hold any more; None while it does.
@@ -38,7 +42,7 @@ class Promises:
         self, ledger: Ledger, waiting: Waiting, device: Device, *, profile: Profile, config: EngineConfig
     ) -> None:
         self.generation = 0
-        self.started = 0
+        self.course = Course()
         self.journal = Journal()
         self._ledger = ledger
         self._waiting = waiting
@@ -58,7 +62,7 @@ class Promises:
             config=self._config,
             now_ns=now_ns,
             generation=self.generation,
-            started=self.started,
+            started=self.course.started,
         )
 
     # ------------------------------------------------------------ streams
@@ -68,11 +72,13 @@ class Promises:
         if event.plan is not None and plan.generation != self.generation:
             return PlanStale(event.stream_id)
         if not plan.verdict.admitted:
+            self._waiting.release()
             return Rejected(event.stream_id, plan.verdict)
         category = self._admit(event.stream_id, event.spec, plan, now_ns, inline=event.plan is None)
         if category is None:
-            return PlanStale(event.stream_id)
-        return Admitted(event.stream_id, category, plan.verdict)
+            return PlanStale(event.stream_id, self._in_the_way_ns(plan, now_ns))
+        self._waiting.release()
+        return Admitted(event.stream_id, category, plan.verdict, event.spec.name)
 
     def _admit(self, stream_id: str, spec: StreamSpec, plan: Plan, now_ns: int, *, inline: bool) -> Category | None:
         """Make a stream part of the promise; None: the plan does not hold, nothing has changed."""
@@ -127,7 +133,7 @@ class Promises:
             return [PlanStale("")]
         if plan.verdict.admitted:
             if not self._install(plan, now_ns, inline=event.plan is None):
-                return [PlanStale("")]
+                return [PlanStale("", self._in_the_way_ns(plan, now_ns))]
             self._waiting.hush()
             self.generation += 1
         self._widening = (self.generation, False)
@@ -164,10 +170,10 @@ class Promises:
             if installation is None:
                 return False
             guard, places = installation.guard, installation.places
-        elif self._waiting.guard is not None and not inline and not self._followed_edf(plan):
+        elif not inline and not self._followed_edf(plan, now_ns):
             return False
         self._rule(plan, now_ns)
-        self._waiting.follow(guard, places, _blocking_ns(plan, self._config.best_effort_blocking_ns))
+        self._waiting.follow(guard, places, self._blocking_ns(plan))
         self.broken = None
         return True
 
@@ -188,9 +194,24 @@ class Promises:
                 return None
         return installation
 
-    def _followed_edf(self, plan: Plan) -> bool:
-        """Whether plain EDF, which `plan` is about, would have done what the plan in force did since its record."""
-        return plan.started == self.started and (self._device.running is not None or not self._waiting.ready)
+    def _followed_edf(self, plan: Plan, now_ns: int) -> bool:
+        """Whether `plan`, which is about plain EDF, holds for all that was started since its record."""
+        return self.course.follows_edf(plan.started, self._blocking_ns(plan), self._device, self._waiting.ready, now_ns)
+
+    def _in_the_way_ns(self, plan: Plan, now_ns: int) -> int | None:
+        """Return until when the running job is in the way of `plan`, which was not taken; None: something else is.
+
+        No other one like it may start before that, and while another plan is made, which may take as long again. (Else
+        best effort that never ends could make every plan void.)
+        """
+        running, most_ns = self._device.running, self._blocking_ns(plan)
+        if running is None:
+            return None
+        if self._followed_edf(plan, now_ns) if plan.slots is None else running.execution_ns <= most_ns:
+            return None
+        after_ns = self._device.free_ns(now_ns)
+        self._waiting.hold(most_ns, after_ns + min(2 * (now_ns - plan.at_ns), _LONGEST_HOLD_NS))
+        return after_ns
 
     def _rule(self, plan: Plan, now_ns: int) -> None:
         """Bring the windows to those of the plan."""
@@ -202,13 +223,12 @@ class Promises:
                 self._waiting.rule(batcher, window.window_ns, joint_ns, now_ns)
             batcher.place = place
 
+    def _blocking_ns(self, plan: Plan) -> int:
+        """Return how long a best-effort job may be, so that it finds its turn while promised work goes on.
 
-def _blocking_ns(plan: Plan, allowed_ns: int) -> int:
-    """Return how long a best-effort job may be, so that it finds its turn while promised work goes on.
-
-    With slots: as long as the longest promised job, or as is allowed for (`EngineConfig.best_effort_blocking_ns`).
-    Without any bound in the plan (plain EDF under the exact test) there is none.
-    """
-    if plan.slots is not None:
-        return max(int(plan.slots.execution.max(initial=0)), allowed_ns) or NEVER_NS
-    return plan.blocking_ns or NEVER_NS
+        With slots: as long as the longest promised job, or as is allowed for (`EngineConfig.best_effort_blocking_ns`).
+        Without any bound in the plan (plain EDF under the exact test) there is none.
+        """
+        if plan.slots is not None:
+            return max(int(plan.slots.execution.max(initial=0)), self._config.best_effort_blocking_ns) or NEVER_NS
+        return plan.blocking_ns or NEVER_NS

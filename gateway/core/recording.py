@@ -51,6 +51,7 @@ def record_view(
         },
         refused=dict(ledger.refused),
         limited=limited,
+        by_class={each: dict(outcomes) for each, outcomes in ledger.by_class.items()},
         broken=broken,
     )
 

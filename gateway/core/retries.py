@@ -8,6 +8,10 @@ goes once more, by itself, when no promise is touched. Then
 - all of them are answered: it is batches that the model cannot take. Twice in a row, and the category is limited to
   jobs of one frame (`BatchLimited`).
 
+Of a batch that was scaled down (`gateway.core.adaptation`) it is the small category that was refused. Second tries run
+as they are, so a small job of one frame is tried again too: if it is answered then, it is the small shape that the
+model cannot take.
+
 Frames that cannot be tried again in time tell nothing for certain. A stream that has lost frames to three refused
 batches in a row is taken for suspect all the same: one of its frames goes without a promise, and clears it if it is
 innocent. And refused batches of which only some frames were answered count half.
@@ -20,6 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.core import singles
 from gateway.core.actions import Action, DeliverFrames, DropFrames, RetryFrames
+from gateway.core.batch import Batch
 from gateway.core.books import ANSWERED, SUSPECT, Ledger
 from gateway.core.profile import Profile
 from gateway.core.types import Category, Frame, Job, OnLate, Outcome
@@ -38,7 +43,7 @@ class _Trial:
     """One refused batch whose frames are under way again.
 
     Attributes:
-        category: Of the batch.
+        category: In which the batch was executed.
         left: Frames whose second try has not ended.
         whole: Whether every frame of the batch has been tried again.
         answered, guilty: How those ended that have.
@@ -66,17 +71,17 @@ class Retries:
         """Try again what can be tried of a job that was refused; None: nothing can, and all its frames have failed.
 
         Args:
-            job: It has ended. Of a single frame it is known whose fault it was.
+            job: It has ended. Of a single frame that ran as it is it is known whose fault it was.
             profile: Execution times.
             now_ns: The instant.
         """
-        if len(job.frames) == 1:
+        if len(job.frames) == 1 and job.small is None:
             self._ledger.streams[job.frames[0].stream_id].blamed = SUSPECT
             return None
         table = profile.table(job.category)
         end_ns = now_ns + table[1]
         again = [i for i, frame in enumerate(job.frames) if _can_wait(frame, end_ns)]
-        trial = _Trial(job.category, left=len(again), whole=len(again) == len(job.frames) and job.small is None)
+        trial = _Trial(job.runs_as, left=len(again), whole=len(again) == len(job.frames))
         for frame in job.frames:
             if not _can_wait(frame, end_ns):
                 self._blame_stream(trial, frame)
@@ -93,6 +98,10 @@ class Retries:
         """Whether anything is to be learnt from how frames end."""
         return bool(self._trials or self._blame)
 
+    def is_second(self, job_id: int) -> bool:
+        """Whether a batch is a second try."""
+        return job_id in self._trials
+
     def learn(self, actions: Iterable[Action]) -> Category | None:
         """Look at how frames have ended; return a category whose batches have turned out to be at fault."""
         found = None
@@ -103,8 +112,8 @@ class Retries:
             elif isinstance(action, DeliverFrames):
                 for frame, outcome in zip(action.job.frames, action.outcomes, strict=True):
                     found = self._ended(frame, outcome) or found
-                if len(action.job.frames) > 1:
-                    self._blame.pop(action.job.category, None)
+                if len(action.job.frames) > 1 or action.job.small is not None:
+                    self._blame.pop(action.job.runs_as, None)
         return found
 
     def _ended(self, frame: Frame, outcome: Outcome) -> Category | None:
@@ -150,20 +159,35 @@ def split(waiting: Waiting, ledger: Ledger, category: Category, profile: Profile
     for batcher in waiting.batchers.values():
         if replace(batcher.category, service_class=category.service_class) != category:
             continue
-        for batch, parts in singles.split(waiting, batcher, profile.table(category)):
-            frames = tuple([part.frames[0] for part in parts])
-            for frame in frames:
-                ledger.renew(frame)
-            job = Job(
-                batch.id,
-                batch.category,
-                tuple(batch.frames),
-                batcher.joint_ns if batch.release_ns is None else batch.release_ns,
-                batch.earliest_ns if batch.release_ns is None else batch.deadline_ns,
-                batch.table[len(frames)],
-            )
-            found.append(RetryFrames(job, frames, tuple(range(len(frames)))))
+        found += [
+            _handed_over(ledger, batch, parts, batcher.joint_ns)
+            for batch, parts in singles.split(waiting, batcher, profile.table(category))
+        ]
     return found
+
+
+def shorten(waiting: Waiting, ledger: Ledger, now_ns: int) -> list[RetryFrames]:
+    """Let batches without a promise hold one frame that are longer than what may hold up promised work now.
+
+    They were formed when more was allowed. As they are they would never find their turn.
+    """
+    return [_handed_over(ledger, batch, parts, now_ns) for batch, parts in singles.shorten(waiting, now_ns)]
+
+
+def _handed_over(ledger: Ledger, batch: Batch, parts: list[Batch], joint_ns: int) -> RetryFrames:
+    """The frames of a batch that has not started are in `parts` now."""
+    frames = tuple([part.frames[0] for part in parts])
+    for frame in frames:
+        ledger.renew(frame)
+    job = Job(
+        batch.id,
+        batch.category,
+        tuple(batch.frames),
+        joint_ns if batch.release_ns is None else batch.release_ns,
+        batch.earliest_ns if batch.release_ns is None else batch.deadline_ns,
+        batch.table[len(frames)],
+    )
+    return RetryFrames(job, frames, tuple(range(len(frames))), refused=False)
 
 
 def _can_wait(frame: Frame, end_ns: int) -> bool:

@@ -1,4 +1,8 @@
-"""Frames in batches of their own: of suspect streams, second tries, and all of a category that takes no batches."""
+"""Frames in batches of their own.
+
+Those of suspect streams, second tries, all of a category that takes no batches, and those without a promise whose batch
+has become too long.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +50,34 @@ def split(waiting: Waiting, batcher: Batcher, table: tuple[int, ...]) -> Iterato
     batcher.table, batcher.room = table, 1
     own = [batch for batch in waiting.batches.values() if batch.category == batcher.category and len(batch.frames) > 1]
     for batch in own:
-        parts = []
-        for frame in batch.frames:
-            part = Batch(waiting.next_job, batch.category, table, batch.standing)
-            part.add(replace(frame, job=part.id))
-            part.release_ns, part.deadline_ns = batch.release_ns, batch.deadline_ns
-            waiting.put(part)
-            parts.append(part)
+        parts = [_part(waiting, batch, frame, table) for frame in batch.frames]
         if batch.release_ns is None:
             batcher.replace(batch, parts)
         waiting.take_out(batch)
         yield batch, parts
+
+
+def shorten(waiting: Waiting, now_ns: int) -> Iterator[tuple[Batch, list[Batch]]]:
+    """Let batches without a promise hold one frame, ready at once, that are longer than `Waiting.blocking_ns`.
+
+    Returns:
+        As `split`.
+    """
+    unpromised = (batch for batch in waiting.batches.values() if batch.standing is not Standing.PROMISED)
+    most_ns = waiting.blocking_ns
+    for batch in [b for b in unpromised if len(b.frames) > 1 and b.table[len(b.frames)] > most_ns]:
+        if batch.release_ns is None:
+            # The next frame of its window must not come to stand in one of the parts.
+            waiting.end_window_of(batch, now_ns)
+        parts = [_part(waiting, batch, frame, batch.table) for frame in batch.frames]
+        waiting.take_out(batch)
+        yield batch, parts
+
+
+def _part(waiting: Waiting, batch: Batch, frame: Frame, table: tuple[int, ...]) -> Batch:
+    """Put a frame of `batch` into a batch of its own, which stands beside it until it is taken out."""
+    part = Batch(waiting.next_job, batch.category, table, batch.standing)
+    part.add(replace(frame, job=part.id))
+    part.release_ns, part.deadline_ns = batch.release_ns, batch.deadline_ns
+    waiting.put(part)
+    return part

@@ -49,7 +49,8 @@ class OnLate(StrEnum):
     DROP = "drop"
     #: It is served all the same.
     SERVE = "serve"
-    #: As `DROP`; and a frame that still waits when the next of its stream comes is cancelled.
+    #: As `DROP`; and a frame that still waits when the next of its stream comes is cancelled. Frames beyond the
+    #: contract take the place only of others beyond it.
     NEWEST = "newest"
 
 
@@ -206,3 +207,8 @@ class Job:
     early: bool = False
     planned_end_ns: int | None = None
     small: Category | None = None
+
+    @property
+    def runs_as(self) -> Category:
+        """The category in which its frames are executed."""
+        return self.small or self.category

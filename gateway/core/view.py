@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gateway.core.types import Category, Job, Outcome, StreamSpec
+from gateway.core.types import Category, Job, Outcome, ServiceClass, StreamSpec
 from gateway.core.verdict import Verdict
 
 
@@ -85,6 +85,7 @@ class EngineView:
         refused: Frames that were not accepted, by reason.
         limited: Categories whose batches were refused, so that their jobs hold one frame; real-time ones stand for both
             classes.
+        by_class: How frames ended, by what was promised to them: demoted ones are best effort.
         broken: What the test said when promises could not be kept any more; None while they hold.
     """
 
@@ -99,4 +100,5 @@ class EngineView:
     models: Mapping[str, ModelTotals]
     refused: Mapping[str, int]
     limited: tuple[Category, ...] = ()
+    by_class: Mapping[ServiceClass, Mapping[Outcome, int]] = field(default_factory=dict)
     broken: Verdict | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 
 from gateway.core.batch import NEVER_NS, Batch, Move, Standing
@@ -12,9 +11,10 @@ from gateway.core.config import EngineConfig
 from gateway.core.edf import ReadyQueue, by_age
 from gateway.core.expiry import Expiries, forget
 from gateway.core.guard import Guard
+from gateway.core.joints import Joints
 from gateway.core.singles import alone
 from gateway.core.slots import Slot
-from gateway.core.types import NS_PER_MS, Category, Frame, Job, OnLate
+from gateway.core.types import NS_PER_MS, Category, Frame, Job
 
 
 class Waiting:
@@ -43,6 +43,7 @@ class Waiting:
         self.blocking_ns = NEVER_NS
         self.taking = 0
         self.best_effort_frames = 0
+        self._held = (NEVER_NS, -NEVER_NS)
         self._queues = {
             Standing.PROMISED: self.ready,
             Standing.SPARE: self.spare,
@@ -50,8 +51,7 @@ class Waiting:
         }
         self._config = config
         self._expiries = Expiries()
-        self._joints: list[tuple[int, int, Batcher]] = []
-        self._armed = 0
+        self._joints = Joints()
         self.next_job = 0
 
     # ------------------------------------------------------------ categories
@@ -69,7 +69,7 @@ class Waiting:
     def rule(self, batcher: Batcher, window_ns: int, joint_ns: int, now_ns: int) -> None:
         """Let the current window of a category end at `joint_ns`, and W be `window_ns` from then on."""
         batcher.rule(window_ns, joint_ns, now_ns)
-        self._arm(batcher)
+        self._joints.watch(batcher)
 
     def join(self, batcher: Batcher, deadline_ns: int) -> None:
         """Count a stream of this relative deadline in."""
@@ -122,6 +122,21 @@ class Waiting:
         sizes = range(1, len(batcher.table))
         batcher.room = max((n for n in sizes if batcher.table[n] <= self.blocking_ns), default=1)
 
+    # ------------------------------------------------------------ best effort gives way
+
+    def hold(self, most_ns: int, until_ns: int) -> None:
+        """Let nothing without a promise start that takes longer than `most_ns`, until `until_ns` or `release`."""
+        self._held = (most_ns, until_ns)
+
+    def release(self) -> None:
+        """The plan that was waited for has been decided on."""
+        self._held = (NEVER_NS, -NEVER_NS)
+
+    def held_ns(self, now_ns: int) -> int:
+        """Return how long a job without a promise may take that starts at `now_ns`; `NEVER_NS`: nothing is held."""
+        most_ns, until_ns = self._held
+        return most_ns if now_ns < until_ns else NEVER_NS
+
     # ------------------------------------------------------------ frames
 
     def accept(
@@ -167,7 +182,7 @@ class Waiting:
         batch = batcher.open(self.next_job, standing)
         self.next_job += 1
         self.batches[batch.id] = batch
-        self._arm(batcher)
+        self._joints.watch(batcher)
         return batch
 
     # ------------------------------------------------------------ batches from elsewhere
@@ -181,6 +196,11 @@ class Waiting:
         if batch.release_ns is not None:
             self._queues[batch.standing].push(batch)
         self._expiries.watch(batch)
+
+    def end_window_of(self, batch: Batch, now_ns: int) -> None:
+        """Let a batch that is open be ready at once."""
+        self.batchers[batch.category].give(batch, now_ns)
+        self._queues[batch.standing].push(batch)
 
     def take_out(self, batch: Batch) -> None:
         """Let go of a batch whose frames others have. One that is open has left its window already."""
@@ -217,25 +237,15 @@ class Waiting:
         return [(reason, tuple(gone), tuple(moved)) for reason, (gone, moved) in found.items()]
 
     def give_up(self, batch: Batch, now_ns: int, typical: tuple[int, ...]) -> tuple[list[Frame], list[Move]]:
-        """Take out of a batch that is to start now what cannot be in time any more; return it, and what moved.
+        """Take out of a batch that is to start now what cannot be in time any more, as `Batch.give_up` does.
 
-        Those due first go, until the rest is in time if it takes as long as is `typical` by batch size. Frames that are
-        to be served late stay, and so does best effort, whose deadline is one for the start.
+        Best effort stays: its deadline is one for the start.
         """
-        gone: list[Frame] = []
-        moved: list[Move] = []
-        if batch.standing is not Standing.BEST_EFFORT:
-            while batch.frames and now_ns + typical[len(batch.frames)] > batch.expiry_ns:
-                due_ns = batch.expiry_ns
-                index = next(
-                    i for i, f in enumerate(batch.frames) if f.deadline_ns == due_ns and f.on_late is not OnLate.SERVE
-                )
-                gone.append(batch.frames[index])
-                move = batch.remove(index)
-                if move:
-                    moved.append(move)
-            if gone:
-                self._settle(batch, len(gone))
+        if batch.standing is Standing.BEST_EFFORT:
+            return [], []
+        gone, moved = batch.give_up(now_ns, typical)
+        if gone:
+            self._settle(batch, len(gone))
         return gone, moved
 
     def _why_late(self, batch: Batch) -> str:
@@ -265,28 +275,17 @@ class Waiting:
 
     def advance(self, now_ns: int) -> None:
         """End every window whose joint has come; what it holds becomes ready."""
-        joints = self._joints
-        while joints and joints[0][0] <= now_ns:
-            joint_ns, _, batcher = heapq.heappop(joints)
-            if batcher.due_at(joint_ns):
-                for batch in batcher.close(now_ns):
-                    self._queues[batch.standing].push(batch)
+        while (batcher := self._joints.due(now_ns)) is not None:
+            for batch in batcher.close(now_ns):
+                self._queues[batch.standing].push(batch)
         if self.guard is not None:
             self.guard.advance(now_ns)
 
-    def _arm(self, batcher: Batcher) -> None:
-        """Remember the joint of a window that holds frames."""
-        if batcher.holds_frames and batcher.arm():
-            self._armed += 1
-            heapq.heappush(self._joints, (batcher.joint_ns, self._armed, batcher))
-
-    def next_change_ns(self) -> int:
-        """Return when time alone may next give a free device something to do; `NEVER_NS` when nothing waits."""
-        joints = self._joints
-        while joints and not joints[0][2].due_at(joints[0][0]):
-            joint_ns, _, batcher = heapq.heappop(joints)
-            batcher.disarm(joint_ns)
-        joint_ns = joints[0][0] if joints else NEVER_NS
+    def next_change_ns(self, now_ns: int) -> int:
+        """Return when, after `now_ns`, time alone may give a free device something to do; `NEVER_NS` for nothing."""
+        joint_ns = self._joints.next_ns()
+        if self._held[1] > now_ns and self.batches:
+            joint_ns = min(joint_ns, self._held[1])
         if self.guard is None or not self.batches:
             return joint_ns
         return min(joint_ns, self.guard.next_change_ns())

@@ -29,17 +29,20 @@ from gateway.errors import ArenaFull, ArenaTooSmall
 from gateway.runtime.allocator import Allocator, aligned
 from gateway.runtime.region import Region
 
-#: Frames of one body can stand in batches that had room left, some of which are new: so many more are reserved.
-_SPREAD = 3
 #: A batch lives for about a window; by then there is room again.
 _RETRY_AFTER_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """Memory of the allocator's. `users`: batches in it that are not over."""
+    """Memory of one batch, or of several that were one. `users`: those that are not over.
 
+    `view`: the region, or, with an `offset` of 0 and nothing to give back, memory of its own.
+    """
+
+    view: memoryview
     offset: int
+    shared: bool
     users: int = 1
 
 
@@ -56,10 +59,20 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A contiguous part of the region, in bytes."""
+    """Contiguous memory.
 
-    offset: int
-    size: int
+    Attributes:
+        view: It.
+        offset: Where it begins in the region, in bytes; None: it lies elsewhere.
+    """
+
+    view: memoryview
+    offset: int | None
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.view)
 
 
 class Arena:
@@ -67,14 +80,17 @@ class Arena:
 
     Attributes:
         moves: How often a frame was copied a second time.
+        overflows: How many batches found no block in the region and lie in memory of their own.
     """
 
     def __init__(self, region: Region) -> None:
         self.region = region
         self.moves = 0
+        self.overflows = 0
         self._allocator = Allocator(region.size)
         self._batches: dict[int, _Batch] = {}
-        self._reserved: deque[_Batch] = deque()
+        self._reserved: deque[_Block] = deque()
+        self._frame_bytes = self._capacity = self._leave_bytes = 0
 
     @property
     def free_bytes(self) -> int:
@@ -99,11 +115,11 @@ class Arena:
     # ------------------------------------------------------------ frames come
 
     def reserve(self, frames: int, frame_bytes: int, capacity: int, leave_bytes: int = 0) -> None:
-        """Make sure that the next `frames` calls of `place` find room, however they are batched.
+        """Make sure that the next `frames` calls of `place` find room.
 
         Whether the open batch still takes them is the engine's to say, and only once it has been told of them; so
         room for new batches is asked for even where the open one will do. It may also spread them over more batches
-        than would hold them: for that there are some blocks more, if there is room.
+        than would hold them: those take a block where `leave_bytes` are left beside it, else memory of their own.
 
         Raises:
             ArenaFull: Nothing was reserved: there is no room, or less than `leave_bytes` would be left of it.
@@ -115,18 +131,32 @@ class Arena:
                 "stream's contract.",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        for n in range(min(frames, needed + _SPREAD)):
-            offset = self._allocator.allocate(frame_bytes * capacity)
-            if offset is None and n >= needed:
-                break
-            if offset is None:
+        self._frame_bytes, self._capacity, self._leave_bytes = frame_bytes, capacity, leave_bytes
+        for _ in range(needed):
+            block = self._allocate(frame_bytes * capacity)
+            if block is None:
                 self.unreserve()
                 raise ArenaFull(
                     f"The frame arena has {self.free_bytes} bytes left, in pieces; a batch needs "
                     f"{frame_bytes * capacity}.",
                     retry_after_s=_RETRY_AFTER_S,
                 )
-            self._reserved.append(_Batch(_Block(offset), offset, frame_bytes, capacity))
+            self._reserved.append(block)
+
+    def _allocate(self, size: int) -> _Block | None:
+        offset = self._allocator.allocate(size)
+        return None if offset is None else _Block(self.region.view, offset, shared=True)
+
+    def _new_block(self) -> _Block:
+        """Return a block for another batch of what was reserved last."""
+        if self._reserved:
+            return self._reserved.popleft()
+        size = self._frame_bytes * self._capacity
+        block = self._allocate(size) if self.free_bytes - aligned(size) >= self._leave_bytes else None
+        if block is None:
+            self.overflows += 1
+            block = _Block(memoryview(bytearray(size)), 0, shared=False)  # pages that no frame touches cost nothing
+        return block
 
     def unreserve(self) -> None:
         """Give back what `place` did not need."""
@@ -134,17 +164,18 @@ class Arena:
             self._allocator.free(self._reserved.pop().offset)
 
     def place(self, job: int, data: memoryview) -> None:
-        """Copy one frame into the next slot of its batch; a new batch takes a reserved block."""
+        """Copy one frame, of those reserved last, into the next slot of its batch."""
         batch = self._batches.get(job)
         if batch is None:
-            batch = self._batches[job] = self._reserved.popleft()
+            block = self._new_block()
+            batch = self._batches[job] = _Batch(block, block.offset, self._frame_bytes, self._capacity)
         if batch.count >= batch.capacity or len(data) != batch.frame_bytes:
             raise RuntimeError(
                 f"batch {job} holds {batch.count} of {batch.capacity} frames of {batch.frame_bytes} bytes; "
                 f"a frame of {len(data)} does not fit"
             )
         start = batch.offset + batch.count * batch.frame_bytes
-        self.region.view[start : start + batch.frame_bytes] = data
+        batch.block.view[start : start + batch.frame_bytes] = data
         batch.count += 1
 
     # ------------------------------------------------------------ frames go
@@ -152,7 +183,7 @@ class Arena:
     def move(self, job: int, source: int, target: int) -> None:
         """Copy the frame in slot `source` of a waiting batch over the one in slot `target`."""
         batch = self._batches[job]
-        view, size = self.region.view, batch.frame_bytes
+        view, size = batch.block.view, batch.frame_bytes
         start, end = batch.offset + source * size, batch.offset + target * size
         view[end : end + size] = view[start : start + size]
         self.moves += 1
@@ -186,7 +217,7 @@ class Arena:
         if batch.count != frames:
             raise RuntimeError(f"batch {job} is started with {frames} frames, but {batch.count} were placed")
         batch.in_call = True
-        return Span(batch.offset, frames * batch.frame_bytes)
+        return self._span(batch.block, batch.offset, frames * batch.frame_bytes)
 
     def call_ended(self, job: int) -> None:
         """Nobody reads the batch's block any more."""
@@ -203,15 +234,20 @@ class Arena:
     @contextmanager
     def lend(self, size: int, *, clear: bool = True) -> Iterator[Span]:
         """Hold a block that belongs to no batch; of zeros, if `clear`. Raises `ArenaFull`."""
-        offset = self._allocator.allocate(size)
-        if offset is None:
+        block = self._allocate(size)
+        if block is None:
             raise ArenaFull(f"The frame arena has no {size} bytes in one piece.", retry_after_s=_RETRY_AFTER_S)
+        span = self._span(block, block.offset, size)
         if clear:
-            self.region.view[offset : offset + size] = bytes(size)
+            span.view[:] = bytes(size)
         try:
-            yield Span(offset, size)
+            yield span
         finally:
-            self._allocator.free(offset)
+            self._allocator.free(block.offset)
+
+    @staticmethod
+    def _span(block: _Block, offset: int, size: int) -> Span:
+        return Span(block.view[offset : offset + size], offset if block.shared else None)
 
     def close(self) -> None:
         """Unlink and unmap the region."""
@@ -221,5 +257,5 @@ class Arena:
         if batch.finished and not batch.in_call:
             del self._batches[job]
             batch.block.users -= 1
-            if batch.block.users == 0:
+            if batch.block.users == 0 and batch.block.shared:
                 self._allocator.free(batch.block.offset)

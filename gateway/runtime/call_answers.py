@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.core.jobs import WORKER_LOST
 from gateway.core.types import Outcome
 from gateway.errors import (
     BadInference,
@@ -31,6 +32,10 @@ def check_answered(results: Sequence[FrameResult]) -> None:
     """Raise for the first row that has no outputs."""
     for row, result in enumerate(results):
         error = _UNANSWERED.get(result.outcome)
+        if result.reason == WORKER_LOST:
+            raise TritonUnavailable(
+                "Triton was lost while it worked on this call.", retry_after_s=_RETRY_AFTER_S, reason=result.reason
+            )
         if error is not None:
             which = f"row {row} of {len(results)}: " if len(results) > 1 else ""
             said = f"{error.title}. After {result.queue_ms:.0f} ms, {which}{result.reason}"

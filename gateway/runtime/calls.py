@@ -17,7 +17,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.core.actions import Admitted
@@ -33,9 +33,17 @@ from gateway.runtime.results import FrameResult, FrameTicket, Registration, Stre
 from gateway.settings import Settings
 from gateway.triton.types import ModelMetadata, RawCall, Tensor
 
+#: Of the caller's own words, in an answer.
+_SHOWN, _SHOWN_CHARS = 5, 80
+
 
 class CallRefused(Exception):
-    """A call with a deadline was not admitted; `answer` has the evidence, `code` says in a word that it was refused."""
+    """A call with a deadline was not admitted.
+
+    Attributes:
+        code: That it was refused, in a word.
+        answer: The evidence.
+    """
 
     code = "not_admitted"
 
@@ -230,7 +238,7 @@ class Calls:
         """Keep the call until `stack` is left."""
         self._check_opaque(model, call)
         record = self._hidden.opaque(model.name, model.version)
-        opaque = self._parts.executor.opaque
+        opaque = self._parts.inference.opaque
         handle, kept = opaque.put(RawCall(model.name, model.version, call.inputs, call.outputs, call.parameters))
         stack.callback(opaque.discard, handle)
 
@@ -244,7 +252,7 @@ class Calls:
 
     def _check_opaque(self, model: ModelMetadata, call: Call) -> None:
         """Raise when a call that nothing is known of has to be refused now."""
-        how = "Measure the model at this shape with `framegate profile`: one input, of a type of fixed size."
+        how = self._how_to_know(model, call)
         if call.deadline_ns is not None:
             raise NotProfiled(f"No deadline can be promised to a call whose execution time is not known. {how}")
         size = sum(len(tensor.data) for tensor in call.inputs)
@@ -259,6 +267,16 @@ class Calls:
                 f"{may_block_ns / NS_PER_MS:.1f} ms at most. {how}",
                 may_block_ms=may_block_ns / NS_PER_MS,
             )
+
+    def _how_to_know(self, model: ModelMetadata, call: Call) -> str:
+        """Return what to change about an opaque call, or about the profile, so that its execution time is known."""
+        if call.parameters and self._category(model, replace(call, parameters={})) is not None:
+            named = ", ".join(repr(name[:_SHOWN_CHARS]) for name in list(call.parameters)[:_SHOWN])
+            return (
+                f"The cause is what it says in 'parameters': {named}. The gateway does not know that, so it goes to "
+                "the model's backend, which may do anything with it. Without it the shape of the call is profiled."
+            )
+        return "Measure the model at this shape with `framegate profile`: one input, of a type of fixed size."
 
 
 async def _ended(tickets: Sequence[FrameTicket]) -> list[FrameResult]:

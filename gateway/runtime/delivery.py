@@ -27,7 +27,8 @@ from gateway.core.events import Event, FrameCancelled
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
 from gateway.errors import EngineFailed, StreamNotFound
 from gateway.runtime.arena import Arena
-from gateway.runtime.executor import Outputs, TritonExecutor
+from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.inference import Outputs
 from gateway.runtime.kept import KeptOutputs
 from gateway.runtime.results import FrameResult, FrameTicket, Penalty, ResultRing, StreamRecord
 from gateway.runtime.room import PromisedRoom

@@ -8,39 +8,28 @@ everything without a lock.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
 
 from gateway.clock import Clock, MonotonicClock
-from gateway.core.actions import Admitted, RefuseFrames
 from gateway.core.engine import Engine
-from gateway.core.events import CloseStream, FrameCancelled, FramesArrived
+from gateway.core.events import CloseStream, FrameCancelled
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, Outcome, StreamSpec
 from gateway.core.verdict import Verdict
 from gateway.core.view import EngineView
-from gateway.errors import (
-    EngineFailed,
-    FramegateError,
-    NothingServed,
-    Stopping,
-    StreamNotFound,
-    TooManyStreams,
-    TritonUnavailable,
-)
+from gateway.errors import FramegateError, StreamNotFound
 from gateway.runtime.arena import Arena
 from gateway.runtime.calls import Answer, Call, Calls
+from gateway.runtime.condition import Condition
 from gateway.runtime.driver import Observer
 from gateway.runtime.hidden import HiddenStreams
 from gateway.runtime.idle import IdleWatch
-from gateway.runtime.models import frame_bytes
+from gateway.runtime.model_facts import ModelFacts
 from gateway.runtime.parts import Parts
-from gateway.runtime.refusals import refusal
+from gateway.runtime.registration import Registrations
 from gateway.runtime.results import (
     CLOSED_AS_IDLE,
     CLOSED_ON_DEMAND,
@@ -50,13 +39,10 @@ from gateway.runtime.results import (
     Registration,
     StreamRecord,
 )
+from gateway.runtime.submission import Submission
 from gateway.settings import Settings
-from gateway.triton.types import BackendError, ModelMetadata, ModelState
-
-T = TypeVar("T")
 
 _MS_PER_S = 1_000
-_RETRY_AFTER_S = 1.0
 
 
 class Gateway:
@@ -67,6 +53,10 @@ class Gateway:
         profile: Execution times on this device.
         clock: Time; `MonotonicClock` unless given.
         observers: Told of every event and its actions.
+
+    Attributes:
+        profile: As given.
+        model_facts: What Triton says of its models.
     """
 
     def __init__(
@@ -77,9 +67,10 @@ class Gateway:
         self._clock = clock or MonotonicClock()
         self._observers = observers
         self._engine = Engine(profile, settings.engine_config())
-        self._refused: Counter[str] = Counter()
-        self._started: Parts | None = None
-        self._stopping = False
+        self._condition = Condition()
+        self._registrations = Registrations(self._condition, self._clock, settings.limits.max_streams)
+        self._submission = Submission(self._condition, self._engine, self._clock, settings.best_effort.max_waiting)
+        self.model_facts = ModelFacts(self._condition)
         limit_ns = round(settings.limits.idle_stream_s * NS_PER_S)
         self._idle = IdleWatch(self._clock, limit_ns, self.streams, partial(self._close, reason=CLOSED_AS_IDLE))
 
@@ -93,26 +84,26 @@ class Gateway:
         """
         parts = Parts(self._settings, self.profile)
         parts.start(self._engine, self._clock, self._observers)
-        self._started = parts
+        self._condition.started = parts
         self._calls = Calls(
             parts,
             self.profile,
             self._settings,
             hidden=HiddenStreams(self._clock, parts.driver.post, parts.delivery, self.profile, self._settings),
             submit=lambda stream_id, body, deadline_ns: self.submit(stream_id, body, deadline_ns=deadline_ns),
-            permit=self._permit,
-            refused=self._refused,
+            permit=self._registrations.permit,
+            refused=self._submission.refused,
             may_block_ns=self._engine.may_block_ns,
         )
         self._idle.start()
 
     async def stop(self) -> None:
         """End in bounded time: every accepted frame gets its outcome, and nothing of ours stays behind."""
-        if self._started is None or self._stopping:
+        parts = self._condition.started
+        if parts is None or self._condition.stopping:
             return
-        self._stopping = True
+        self._condition.stopping = True
         self._idle.stop()
-        parts = self._started
         for ticket in list(parts.delivery.tickets.values()):
             self.cancel(ticket)  # the running job's frames are not waiting any more: they go on
         for stream_id in list(parts.delivery.streams):
@@ -129,17 +120,12 @@ class Gateway:
 
     def unready(self) -> FramegateError | None:
         """Return why the gateway is not ready, as the error that answers a registration now; None when it is."""
-        try:
-            self._require_triton()
-        except FramegateError as error:
-            return error
-        reason = self._parts.why_nothing_is_served()
-        return NothingServed(reason, retry_after_s=_RETRY_AFTER_S) if reason else None
+        return self._condition.unready()
 
     @property
     def broken(self) -> bool:
         """Whether the engine has failed: nothing but a restart of the process helps."""
-        return self._started is not None and self._started.driver.broken
+        return self._condition.broken
 
     @property
     def broken_promise(self) -> Verdict | None:
@@ -149,7 +135,7 @@ class Gateway:
     @property
     def triton_ready(self) -> bool:
         """Whether Triton is connected, set up and watched."""
-        return self._started is not None and self._started.supervisor.up
+        return self._condition.triton_ready
 
     @property
     def triton_reason(self) -> str:
@@ -165,7 +151,7 @@ class Gateway:
     @property
     def shared_memory(self) -> bool:
         """Whether frames reach Triton through shared memory; else they travel inside messages."""
-        return self._parts.executor.shared
+        return self._parts.inference.shared
 
     # ------------------------------------------------------------ streams
 
@@ -180,25 +166,11 @@ class Gateway:
             UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, NotProfiled, ArenaTooSmall,
             BodyTooLarge: The stream does not fit the model, or one batch of it the memory or the message.
         """
-        began_ns = self._clock.now_ns()
-        spec = self._checked(spec)
-        stream_id = secrets.token_hex(8)
-        answer = await self._parts.registrar.register(stream_id, spec, partial(self._permit, spec))
-        # No await from the engine's decision to here: nothing can come between it and the record.
-        decided_ns = self._clock.now_ns()
-        test_s = (decided_ns - began_ns) / NS_PER_S
-        if isinstance(answer, Admitted):
-            record = self._parts.delivery.add(answer, spec, frame_bytes(spec.shape, spec.dtype), decided_ns)
-            return Registration(spec, answer.verdict, stream_id, test_s, record)
-        return await self._with_offers(Registration(spec, answer.verdict, stream_id, test_s))
+        return await self._registrations.register(spec)
 
     async def check(self, spec: StreamSpec) -> Registration:
         """Answer as `register` would now; nothing is admitted. Raises as `register`."""
-        began_ns = self._clock.now_ns()
-        spec = self._checked(spec)
-        verdict = await self._parts.registrar.check(spec, partial(self._checked, spec))
-        test_s = (self._clock.now_ns() - began_ns) / NS_PER_S
-        return await self._with_offers(Registration(spec, verdict, test_s=test_s))
+        return await self._registrations.check(spec)
 
     def streams(self) -> list[StreamRecord]:
         """Return the streams that are not over, in order of admission."""
@@ -244,29 +216,7 @@ class Gateway:
             StreamNotFound, StreamClosed, StreamFinished, FrameSizeMismatch, FrameSurplus, BestEffortFull, ArenaFull,
             Stopping, EngineFailed: Nothing was taken; counted in `totals` by reason.
         """
-        parts, view = self._parts, memoryview(body).cast("B")
-        record = parts.delivery.find(stream_id)
-        record.seen_ns = self._clock.now_ns()
-        count = max(1, len(view) // record.frame_bytes)
-        try:
-            self._check_running()
-            record.check_frames(len(view), count)
-            leave_bytes = parts.promised.leave_bytes(record, count)
-            parts.arena.reserve(count, record.frame_bytes, self._engine.room(stream_id), leave_bytes)
-        except FramegateError as error:
-            self._refused[error.code] += count
-            record.refused[error.code] += count
-            raise
-        parts.delivery.expect(view, timestamp_ms)
-        first = record.accepted
-        actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
-        parts.arena.unreserve()
-        for action in actions:
-            if isinstance(action, RefuseFrames):
-                record.refused[action.reason] += count
-                raise refusal(action, record, self._clock.now_ns())
-        record.note_timestamp(timestamp_ms)
-        return parts.delivery.issued(record, first)
+        return self._submission.submit(stream_id, body, timestamp_ms, deadline_ns)
 
     def cancel(self, ticket: FrameTicket) -> None:
         """Nobody waits for this frame any more. Without effect once its job has started or it has ended."""
@@ -274,7 +224,7 @@ class Gateway:
 
     async def infer(self, call: Call) -> Answer:
         """Run a call that belongs to no camera. Raises as `Calls.infer`, and `TritonUnavailable`."""
-        self._require_triton()
+        self._condition.require_triton()
         return await self._calls.infer(call)
 
     async def results(self, stream_id: str, after: int, timeout_ms: float) -> list[FrameResult]:
@@ -291,31 +241,11 @@ class Gateway:
             await record.ring.wait(left_s)
         return found
 
-    # ------------------------------------------------------------ models and figures
-
-    async def models(self) -> list[ModelState]:
-        """Return the state of every model, as of the last look at Triton (at most a second old)."""
-        return self._parts.catalogue.states()
-
-    async def model_metadata(self, model: str, version: str | None = None) -> ModelMetadata:
-        """Return inputs and outputs of a model. Raises `UnknownModel`, `ModelNotLoaded`, `TritonUnavailable`."""
-        self._require_triton()
-        found = self._parts.catalogue.served(model, version or "")
-        return found if version else replace(found, versions=self._parts.catalogue.versions(model))
-
-    async def model_config(self, model: str, version: str | None = None) -> dict[str, Any]:
-        """Return Triton's configuration of a model that is served. Raises as `model_metadata`."""
-        found = await self.model_metadata(model, version)
-        return await _of_triton(self._parts.client.plain_config(found.name, found.version))
-
-    async def model_statistics(self, model: str = "", version: str = "") -> dict[str, Any]:
-        """Return Triton's statistics, of all models if none is named. Raises `TritonUnavailable`."""
-        self._require_triton()
-        return await _of_triton(self._parts.client.statistics(model, version))
-
     def delay_jobs(self, jobs: int, delay_ms: int, model: str | None = None) -> None:
         """Ask the backend to delay the next `jobs` jobs: of `model`, or of all that are not named by themselves."""
         self._parts.executor.injection.ask(jobs, delay_ms, model)
+
+    # ------------------------------------------------------------ figures
 
     def view(self) -> EngineView:
         """Return the engine's state as of its last event."""
@@ -334,7 +264,7 @@ class Gateway:
                     for outcome in Outcome
                 }
             ),
-            refused=self._refused + Counter(view.refused),
+            refused=self._submission.refused + Counter(view.refused),
             streams=self._parts.delivery.ended_streams,
         )
 
@@ -346,53 +276,14 @@ class Gateway:
     @property
     def promised_body_bytes(self) -> int:
         """What the bodies of all real-time streams have together, when each sends what its contract allows at once."""
-        return 0 if self._started is None else self._started.promised.bodies_bytes
+        parts = self._condition.started
+        return 0 if parts is None else parts.promised.bodies_bytes
 
     @property
     def arena(self) -> Arena:
         """The frame arena, for its figures."""
         return self._parts.arena
 
-    # ------------------------------------------------------------ inside
-
     @property
     def _parts(self) -> Parts:
-        if self._started is None:
-            raise Stopping("The gateway has not been started.")
-        return self._started
-
-    def _check_running(self) -> None:
-        if self._stopping:
-            raise Stopping()
-        if self._parts.driver.broken:
-            raise EngineFailed("A fault of the gateway, which its log shows. It has to be restarted.")
-
-    def _require_triton(self) -> None:
-        self._check_running()
-        if not self.triton_ready:
-            raise TritonUnavailable(f"Triton is not ready: {self.triton_reason}", retry_after_s=_RETRY_AFTER_S)
-
-    def _checked(self, spec: StreamSpec) -> StreamSpec:
-        """Return `spec` with its version filled in, once it is sure that its frames could be carried."""
-        self._require_triton()
-        return self._parts.fitted(spec)
-
-    def _permit(self, spec: StreamSpec) -> None:
-        """Raise if a stream could not be taken in at this instant."""
-        self._checked(spec)
-        streams = len(self._parts.delivery.streams)
-        if streams >= self._settings.limits.max_streams:
-            raise TooManyStreams(f"{streams} streams are registered.", retry_after_s=_RETRY_AFTER_S)
-
-    async def _with_offers(self, answered: Registration) -> Registration:
-        if not answered.rejected:
-            return answered
-        offers = await self._parts.registrar.search_offers(answered.spec)
-        return answered if offers is None else replace(answered, offers=offers, searched=True)
-
-
-async def _of_triton(answer: Awaitable[T]) -> T:
-    try:
-        return await answer
-    except BackendError as error:
-        raise TritonUnavailable(f"Triton does not say: {error.message}", retry_after_s=_RETRY_AFTER_S) from None
+        return self._condition.parts

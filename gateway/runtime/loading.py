@@ -10,7 +10,7 @@ from contextlib import suppress
 from gateway.core.profile import Profile
 from gateway.core.types import Category
 from gateway.errors import ArenaTooSmall, BodyTooLarge, FramegateError
-from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.inference import Inference
 from gateway.runtime.models import MODEL_NAME, Catalogue, profiled_pairs
 from gateway.triton.client import TritonClient
 from gateway.triton.types import BackendError, ModelMetadata
@@ -25,6 +25,8 @@ _PARALLEL_LOADS = 4
 #: longer than this is waited for the old one's memory.
 _UNLOAD_WAIT_S = 3.0
 _POLL_S = 0.05
+#: What Triton 2.51 says of a model without files: no directory of it, none of a version, none that its policy takes.
+_NOT_BUILT = ("failed to poll from model repository", "no version is available", "at least one version must be")
 #: States of the index in which a model still takes memory.
 _IN_MEMORY = frozenset({"ready", "loading", "unloading"})
 
@@ -37,9 +39,9 @@ class ModelLoader:
         on_refused_batch: Told of a category whose batches fail, and how, where single frames do not.
     """
 
-    def __init__(self, client: TritonClient, executor: TritonExecutor, catalogue: Catalogue, profile: Profile) -> None:
+    def __init__(self, client: TritonClient, inference: Inference, catalogue: Catalogue, profile: Profile) -> None:
         self._client = client
-        self._executor = executor
+        self._inference = inference
         self._catalogue = catalogue
         self._profile = profile
         self._single: set[Category] = set()
@@ -72,7 +74,7 @@ class ModelLoader:
                 raise
             self._fail(model, f"Reloading it failed: {error.message}")
             return False
-        await self._take_in(model, self._executor.timeout_s)
+        await self._take_in(model, self._inference.timeout_s)
         return any(name == model for name, _ in self._catalogue.serving)
 
     async def _in_memory(self, model: str) -> bool:
@@ -105,13 +107,13 @@ class ModelLoader:
                 except BackendError as error:
                     if error.unreachable:
                         raise
-                    self._fail(model, f"Loading it failed: {error.message}")
+                    self._fail(model, f"Loading it failed: {error.message}{_next_step(model, error.message)}")
 
         await asyncio.gather(*(load(model) for model in wanted if model not in ready))
 
     async def _take_in(self, model: str, timeout_s: float) -> None:
         """Learn the ready versions of a wanted model and warm them, each batch within `timeout_s`."""
-        self._executor.warmth.forget(model)
+        self._inference.warmth.forget(model)
         for name, version in sorted(self._catalogue.ready_versions()):
             if name != model:
                 continue
@@ -134,7 +136,7 @@ class ModelLoader:
                 if frames > 1 and category in self._single:
                     continue
                 try:
-                    self._executor.check_carries(category, self._profile.max_batch(category))
+                    self._inference.check_carries(category, self._profile.max_batch(category))
                     await self._warm_up(category, frames, timeout_s, model)
                 except (ArenaTooSmall, BodyTooLarge):
                     continue  # no stream of this category can be registered: `Gateway.register` says why
@@ -146,11 +148,11 @@ class ModelLoader:
     async def _warm_up(self, category: Category, frames: int, timeout_s: float, model: ModelMetadata) -> None:
         """Run one batch. One that is refused, although a single frame is not, is no reason not to serve the model."""
         try:
-            await self._executor.warm(category, frames, timeout_s, model)
+            await self._inference.warm(category, frames, timeout_s, model)
         except BackendError as error:
             if frames == 1 or error.unreachable or error.timed_out:
                 raise
-            await self._executor.warm(category, 1, timeout_s, model)
+            await self._inference.warm(category, 1, timeout_s, model)
             log.warning("%s is run one frame at a time: a batch of %d failed: %s", category, frames, error.message)
             self._single.add(category)
             self.on_refused_batch(category, error.message)
@@ -158,6 +160,16 @@ class ModelLoader:
     def _fail(self, model: str, reason: str) -> None:
         log.warning("model %s is not served. %s", model, reason)
         self._catalogue.fail(model, reason)
+
+
+def _next_step(model: str, said: str) -> str:
+    """Return what to do about a model that Triton finds no files of; empty about every other."""
+    if not any(words in said for words in _NOT_BUILT):
+        return ""
+    return (
+        f". Its files are not in Triton's model repository. If `framegate zoo list` has it, build it with "
+        f"`framegate zoo build {model}`; else put it there."
+    )
 
 
 def _nobody(what: object, reason: str) -> None:

@@ -25,6 +25,8 @@ DTYPE_BYTES = {
     "FP32": 4, "INT32": 4, "UINT32": 4, "FP64": 8, "INT64": 8, "UINT64": 8,
 }  # fmt: skip
 
+_LISTED = "GET /v1/models lists what there is."
+
 
 def frame_bytes(shape: tuple[int, ...], dtype: str) -> int:
     """Return the size of one frame. Raises `DtypeMismatch` for a type whose elements have no fixed size."""
@@ -108,12 +110,14 @@ class Catalogue:
         if not versions:
             known = any(entry.name == model for entry in self._index) or model in self._failures
             if not known:
-                raise UnknownModel(f"The model repository has no model {model!r}.", model=model)
+                raise UnknownModel(f"The model repository has no model {model!r}. {_LISTED}", model=model)
             reason = self._failures.get(model) or "It is not in the list of models to serve."
             raise ModelNotLoaded(f"Model {model!r} is not loaded. {reason}", model=model)
         metadata = self._served.get((model, version or latest(versions)))
         if metadata is None:
-            raise UnknownModel(f"Model {model!r} has no version {version!r}.", model=model, versions=sorted(versions))
+            raise UnknownModel(
+                f"Model {model!r} has no version {version!r}. {_LISTED}", model=model, versions=sorted(versions)
+            )
         return metadata
 
     def versions(self, model: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from gateway.runtime.arena import Arena
 from gateway.runtime.delivery import Delivery
 from gateway.runtime.driver import Driver, Observer
 from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.inference import Inference
 from gateway.runtime.models import Catalogue
 from gateway.runtime.opaque import OpaqueCalls
 from gateway.runtime.region import private_region, remove_dead_regions, shared_region
@@ -56,7 +57,7 @@ class Parts:
         self.arena = Arena(shared_region(size) if use_shared_memory else private_region(size))
         self.client = TritonClient(triton.url, max_message_bytes=triton.max_message_bytes)
         self.catalogue = Catalogue()
-        self.executor = TritonExecutor(
+        self.inference = Inference(
             self.client,
             self.arena,
             self.catalogue,
@@ -64,9 +65,11 @@ class Parts:
             max_message_bytes=triton.max_message_bytes,
             opaque=OpaqueCalls(settings.limits.inflight_body_bytes),
         )
+        self.executor = TritonExecutor(self.inference, self.arena)
         self.supervisor = Supervisor(
             self.client,
             arena=self.arena,
+            inference=self.inference,
             executor=self.executor,
             catalogue=self.catalogue,
             profile=profile,
@@ -102,11 +105,11 @@ class Parts:
 
     def fitted(self, spec: StreamSpec) -> StreamSpec:
         """Return `spec` with its version filled in. Raises as `gateway.runtime.readiness.fitted`."""
-        return readiness.fitted(spec, self.catalogue, self.executor, self._profile)
+        return readiness.fitted(spec, self.catalogue, self.inference, self._profile)
 
     def why_nothing_is_served(self) -> str:
         """Return why no stream could be registered now; empty if one could."""
-        return readiness.why_nothing_is_served(self.catalogue, self.executor, self._profile)
+        return readiness.why_nothing_is_served(self.catalogue, self.inference, self._profile)
 
     async def close(self) -> None:
         """End in this order: nothing new is dispatched, calls end, Triton closes the region, the memory goes."""
@@ -121,7 +124,7 @@ class Parts:
 
     async def _unregister(self) -> None:
         """Have Triton close our region; while it still uses it, it may refuse."""
-        if not self.executor.shared:
+        if not self.inference.shared:
             return
         name = self.arena.region.name
         reason = ""

@@ -10,16 +10,12 @@ The gateway has two of them: one for plans and one for counter-offers, so that a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import pickle
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from gateway.core.plan import Plan
 from gateway.core.plan_state import AdmissionState
@@ -27,6 +23,7 @@ from gateway.core.profile import Profile
 from gateway.core.types import StreamSpec
 from gateway.core.verdict import CounterOffer, Verdict
 from gateway.runtime import planner_wire as wire
+from gateway.runtime.child import Child, Exchange
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +47,7 @@ class Planned:
 
 
 class Planner:
-    """One process, and the one thread that talks to it.
+    """One process, asked in turn.
 
     Args:
         name: For the log.
@@ -70,13 +67,10 @@ class Planner:
         command: tuple[str, ...] = _COMMAND,
     ) -> None:
         self._name = name
-        self._limit_s = limit_s
         self._tries = tries
         self._rest_s = rest_s
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
+        self.child = Child(name, command, limit_s)
         self._sent: Profile | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._turn = asyncio.Lock()
         self._requests: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -84,7 +78,7 @@ class Planner:
 
     def start(self) -> None:
         """Start the process now, so that the first request does not wait for its imports."""
-        self._thread.submit(self._running)
+        self.child.start()
 
     @property
     def busy(self) -> bool:
@@ -116,9 +110,7 @@ class Planner:
         if self._closed:
             return
         self._closed = True
-        self._kill()
-        self._thread.submit(self._discard)
-        self._thread.shutdown(wait=True)
+        self.child.close()
         if self._requests:
             await asyncio.wait(self._requests)
 
@@ -136,59 +128,21 @@ class Planner:
             for _ in range(self._tries):
                 if self._closed:
                     return None
-                if (answer := await self._within_limit(kind, record(), arguments)) is not None:
+                if (answer := await self.child.ask(self._request_of(kind, record(), arguments))) is not None:
                     return answer
             if not self._closed:
                 log.warning("the process for %s does not answer; it is left alone for %g s", self._name, self._rest_s)
                 self._rests_until_s = time.monotonic() + self._rest_s
             return None
 
-    async def _within_limit(self, kind: str, state: AdmissionState, arguments: tuple[object, ...]) -> _Answer | None:
-        loop = asyncio.get_running_loop()
-        answer = loop.run_in_executor(self._thread, self._ask, kind, state, arguments)
-        done, _ = await asyncio.wait((answer,), timeout=self._limit_s)
-        if not done:
-            log.warning("the process for %s took over %g s and was ended", self._name, self._limit_s)
-            self._kill()
-        return await answer
+    def _request_of(self, kind: str, state: AdmissionState, arguments: tuple[object, ...]) -> Exchange[_Answer]:
+        """Return how a request is sent and answered, in the child's thread."""
 
-    def _kill(self) -> None:
-        """End the process; the thread then reads an end of file. Safe at any time, from any thread."""
-        if (process := self._process) is not None:
-            process.kill()
+        def exchange(stdin: IO[bytes], stdout: IO[bytes], new: bool) -> _Answer:
+            profile = None if not new and state.profile is self._sent else state.profile
+            wire.write((kind, profile, wire.without_profile(state), arguments), stdin)
+            answer: _Answer = wire.read(stdout)
+            self._sent = state.profile
+            return answer
 
-    # ------------------------------------------------------------ in the thread
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        process = self._process
-        if process is None or process.poll() is not None:
-            self._discard()
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            self._process = process
-        return process
-
-    def _ask(self, kind: str, state: AdmissionState, arguments: tuple[object, ...]) -> _Answer | None:
-        """Return the answer; None if the process does not give one."""
-        process = self._running()
-        assert process.stdin is not None, "the process was started with a pipe"
-        assert process.stdout is not None, "the process was started with a pipe"
-        profile = None if state.profile is self._sent else state.profile
-        try:
-            wire.write((kind, profile, wire.without_profile(state), arguments), process.stdin)  # type: ignore[arg-type]
-            answer: _Answer = wire.read(process.stdout)  # type: ignore[arg-type]
-        except (EOFError, OSError, pickle.UnpicklingError):  # it died, or was ended
-            self._discard()
-            return None
-        self._sent = state.profile
-        return answer
-
-    def _discard(self) -> None:
-        process, self._process, self._sent = self._process, None, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # what was left in the buffer has nowhere to go
-                    pipe.close()
+        return exchange

@@ -16,7 +16,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import fields, replace
 from operator import attrgetter
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from gateway.core.plan import Plan, SlotTable, WindowPlan
 from gateway.core.plan_state import AdmissionState, StreamPhase, WindowState
@@ -57,7 +57,7 @@ _TABLE: ChainMap[type[Any], Callable[[Any], Any]] = ChainMap(
 )
 
 
-def write(message: object, target: BinaryIO) -> None:
+def write(message: object, target: IO[bytes]) -> None:
     """Send one message. Raises what writing to `target` raises."""
     pickler = pickle.Pickler(target, _PROTOCOL)
     pickler.dispatch_table = _TABLE
@@ -65,7 +65,7 @@ def write(message: object, target: BinaryIO) -> None:
     target.flush()
 
 
-def read(source: BinaryIO) -> Any:  # noqa: ANN401 - the requests differ
+def read(source: IO[bytes]) -> Any:  # noqa: ANN401 - the requests differ
     """Receive one message.
 
     Raises:

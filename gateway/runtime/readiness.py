@@ -5,14 +5,14 @@ from __future__ import annotations
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, StreamSpec
 from gateway.errors import FramegateError
-from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.inference import Inference
 from gateway.runtime.models import Catalogue
 
 #: Models named in one reason; more help nobody.
 _NAMED = 5
 
 
-def fitted(spec: StreamSpec, catalogue: Catalogue, executor: TritonExecutor, profile: Profile) -> StreamSpec:
+def fitted(spec: StreamSpec, catalogue: Catalogue, inference: Inference, profile: Profile) -> StreamSpec:
     """Return `spec` with its version filled in, once it is sure that its frames could be carried.
 
     Raises:
@@ -22,17 +22,17 @@ def fitted(spec: StreamSpec, catalogue: Catalogue, executor: TritonExecutor, pro
     spec = catalogue.resolve(spec, profile)
     category = spec.category()
     batch = profile.max_batch(category) if profile.has(category) else 1
-    executor.check_carries(category, batch)
+    inference.check_carries(category, batch)
     return spec
 
 
-def why_nothing_is_served(catalogue: Catalogue, executor: TritonExecutor, profile: Profile) -> str:
+def why_nothing_is_served(catalogue: Catalogue, inference: Inference, profile: Profile) -> str:
     """Return why no profiled category can be served, model by model; empty as soon as one can."""
     reasons: dict[str, str] = {}
     for entry in profile.entries:
         spec = StreamSpec(entry.model, entry.version, entry.shape, NS_PER_S, NS_PER_S, dtype=entry.dtype)
         try:
-            fitted(spec, catalogue, executor, profile)
+            fitted(spec, catalogue, inference, profile)
         except FramegateError as error:
             reasons.setdefault(entry.model, error.detail)
         else:

@@ -11,13 +11,16 @@ from gateway.runtime.results import StreamRecord
 _FULL_RETRY_S = 1.0
 
 
-def refusal(action: RefuseFrames, record: StreamRecord, now_ns: int) -> FramegateError:
-    """Return what to raise for `action` of the stream of `record`."""
+def refusal(action: RefuseFrames, record: StreamRecord, now_ns: int, max_waiting: int) -> FramegateError:
+    """Return what to raise for `action` of the stream of `record`; `max_waiting`: of best effort."""
     if action.reason == "surplus":
         return _surplus(action, record, now_ns)
     if action.reason == "best_effort_full":
         return BestEffortFull(
-            "As many frames without a promise wait as may.", retry_after_s=_FULL_RETRY_S, stream_id=record.stream_id
+            f"{max_waiting} frames without a promise may wait at a time (FRAMEGATE_BEST_EFFORT__MAX_WAITING); with the "
+            f"{action.count} of this call there would be more.",
+            retry_after_s=_FULL_RETRY_S,
+            stream_id=record.stream_id,
         )
     return EngineFailed(f"The frames of stream {record.stream_id} were refused: {action.reason}.")
 

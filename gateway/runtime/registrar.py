@@ -12,7 +12,9 @@ not make each other's plans void, for each has its turn. Checks change nothing a
 a stream has ended go the same way as registrations.
 
 The tighter a deadline, the nearer the joint: on a busy machine a plan can be late every time. A test that is known to
-be short is therefore made on the loop, after `_TRIES_ELSEWHERE` plans that were void. There nothing comes between.
+be short is therefore made on the loop, after `_TRIES_ELSEWHERE` plans that were void. There nothing comes between. And
+if it is a long best-effort job that made a plan void, the next one is made when that job has ended; the engine lets no
+other one start meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from gateway.core.engine import Engine
 from gateway.core.events import Event, RegisterStream, WidenWindows
 from gateway.core.plan import Plan
 from gateway.core.plan_state import AdmissionState
-from gateway.core.types import StreamSpec
+from gateway.core.types import NS_PER_S, StreamSpec
 from gateway.core.verdict import CounterOffer, Verdict
 from gateway.errors import AdmissionBusy, EngineFailed
 from gateway.runtime.planner import Planner
@@ -42,6 +44,8 @@ _TRIES_ELSEWHERE = 2
 #: What a short test costs at most: frames would wait for it. A test of 40 streams under the sporadic test takes 2 ms.
 _SHORT_S = 0.005
 _RETRY_AFTER_S = 1.0
+#: A registration waits no longer for a job to end: others wait for their turn.
+_PATIENCE_NS = NS_PER_S // 2
 #: A plan of 10^5 frames takes 0.1 s. One that takes this long will not come.
 _PLAN_LIMIT_S = 5.0
 #: A refusal is worth little to a caller who has given up waiting for it.
@@ -134,6 +138,7 @@ class Registrar:
                 if isinstance(action, Admitted | Rejected):
                     return action
                 if isinstance(action, PlanStale):
+                    await self._let_pass(action)
                     break
             else:
                 raise EngineFailed("The engine did not answer a registration.")
@@ -182,8 +187,10 @@ class Registrar:
                 return  # narrow windows keep every promise too; the next stream that ends is a new chance
             here = tried >= _TRIES_ELSEWHERE and planned.cpu_s <= _SHORT_S
             event = WidenWindows(None if here else planned.plan)
-            if not any(isinstance(action, PlanStale) for action in self._post(event)):
+            stale = next((action for action in self._post(event) if isinstance(action, PlanStale)), None)
+            if stale is None:
                 return
+            await self._let_pass(stale)
 
     async def _planned(self, spec: StreamSpec, stream_id: str, permit: Callable[[], object]) -> tuple[Plan, float]:
         """Return the plan with `spec`, and its cost in processor seconds; `permit` has been given at this instant."""
@@ -193,6 +200,18 @@ class Registrar:
             return planned.plan, planned.cpu_s
         log.warning(_NO_ANSWER, spec.name or spec.model)
         return self._engine.plan(spec, self._clock.now_ns(), stream_id), math.inf
+
+    async def _let_pass(self, stale: PlanStale) -> None:
+        """Wait for the job that was in the way of a plan."""
+        if stale.after_ns is None:
+            return
+        ended = asyncio.get_running_loop().create_future()
+        t_ns = min(stale.after_ns, self._clock.now_ns() + _PATIENCE_NS)
+        timer = self._clock.call_at(t_ns, lambda: None if ended.done() else ended.set_result(None))
+        try:
+            await ended
+        finally:
+            timer.cancel()
 
     def _record(self) -> AdmissionState:
         return self._engine.admission_state(self._clock.now_ns())

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, Category
 from gateway.errors import FramegateError
-from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.inference import Inference
 from gateway.runtime.loading import ModelLoader
 from gateway.runtime.models import Catalogue
 from gateway.triton.types import BackendError
@@ -74,13 +74,13 @@ class Repairs:
 
     def __init__(
         self,
-        executor: TritonExecutor,
+        inference: Inference,
         catalogue: Catalogue,
         loader: ModelLoader,
         profile: Profile,
         on_broken: Callable[[], object],
     ) -> None:
-        self._executor = executor
+        self._inference = inference
         self._catalogue = catalogue
         self._loader = loader
         self._profile = profile
@@ -102,7 +102,7 @@ class Repairs:
         smallest = self._smallest(category)
         limit_s = max(_PROBE_LIMIT_S, _PROBE_LIMIT_FACTOR * self._profile.execution_ns(smallest, 1) / NS_PER_S)
         try:
-            await self._executor.warm(smallest, 1, limit_s)
+            await self._inference.warm(smallest, 1, limit_s)
         except FramegateError:
             return False  # Triton was lost meanwhile
         except BackendError as error:

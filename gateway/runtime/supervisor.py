@@ -26,6 +26,7 @@ from gateway.core.types import LOCAL_WORKER
 from gateway.errors import FramegateError
 from gateway.runtime.arena import Arena
 from gateway.runtime.executor import TritonExecutor
+from gateway.runtime.inference import Inference
 from gateway.runtime.loading import ModelLoader
 from gateway.runtime.models import Catalogue
 from gateway.runtime.readiness import why_nothing_is_served
@@ -74,6 +75,7 @@ class Supervisor:
         client: TritonClient,
         *,
         arena: Arena,
+        inference: Inference,
         executor: TritonExecutor,
         catalogue: Catalogue,
         profile: Profile,
@@ -84,14 +86,15 @@ class Supervisor:
         self.reason = "not connected yet"
         self._client = client
         self._arena = arena
+        self._inference = inference
         self._executor = executor
         self._catalogue = catalogue
         self._profile = profile
-        self._loader = ModelLoader(client, executor, catalogue, profile)
+        self._loader = ModelLoader(client, inference, catalogue, profile)
         self._config = config
         self._post: Callable[[Event], object] = _nowhere
         self._doubt = asyncio.Event()
-        self.repairs = Repairs(executor, catalogue, self._loader, profile, self._doubt.set)
+        self.repairs = Repairs(inference, catalogue, self._loader, profile, self._doubt.set)
         self._loader.on_unfit = self.repairs.broke
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -171,12 +174,12 @@ class Supervisor:
         await self._loader.load(wanted)
         self._doubt.clear()
         serving = ", ".join(f"{name}/{version}" for name, version in sorted(self._catalogue.serving))
-        way = "in shared memory" if self._executor.shared else "inside messages"
+        way = "in shared memory" if self._inference.shared else "inside messages"
         log.info(
             "Triton %s at %s serves %s; frames go %s", self.server.version, self._client.url, serving or "nothing", way
         )
         # Without a profile there is nothing to register: this is the profiler, which makes one.
-        if self._profile.entries and (reason := why_nothing_is_served(self._catalogue, self._executor, self._profile)):
+        if self._profile.entries and (reason := why_nothing_is_served(self._catalogue, self._inference, self._profile)):
             log.warning("no stream can be registered. %s", reason)
 
     async def _share_region(self, server: ServerInfo) -> None:
@@ -193,13 +196,13 @@ class Supervisor:
                 if error.unreachable or error.timed_out:
                     raise
                 log.warning("Triton refuses shared memory, so frames go inside messages: %s", error.message)
-                self._executor.shared = False
+                self._inference.shared = False
             else:
-                self._executor.shared = True
+                self._inference.shared = True
                 await self._unregister_dead_regions()
             return
         await self._executor.abandon()
-        self._executor.shared = False
+        self._inference.shared = False
 
     async def _unregister_dead_regions(self) -> None:
         """Have Triton close what gateways that were killed left open: their memory is held until then.
@@ -252,14 +255,14 @@ class Supervisor:
     async def _missing(self) -> str:
         """Return what Triton had and has no more; empty when all is well."""
         region = self._arena.region.name
-        if self._executor.shared and region not in await self._client.region_names(self._config.probe_timeout_s):
+        if self._inference.shared and region not in await self._client.region_names(self._config.probe_timeout_s):
             return "the shared-memory region"
         before = self._catalogue.serving
         self._catalogue.look(await self._client.index(self._config.probe_timeout_s))
         gone = before - self._catalogue.serving
         if not self._config.models:
             gone = frozenset()  # nothing was asked for in particular: whoever unloads a model means it
-        elif self._executor.shared:  # our region is there, so it is the same Triton: only these models are gone
+        elif self._inference.shared:  # our region is there, so it is the same Triton: only these models are gone
             kept = {name for name, _ in self._catalogue.serving}
             for model in {name for name, _ in gone} - kept:
                 self.repairs.missing(model)

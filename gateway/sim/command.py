@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,25 +16,40 @@ def simulate(
         float | None, typer.Option(min=0, help="Close every stream then; needed when one is unbounded.")
     ] = None,
     early_dispatch: Annotated[bool, typer.Option(help="Send waiting frames early while the device is idle.")] = True,
-    job_deadline: Annotated[str, typer.Option(help="frame, or the paper's window.")] = "frame",
-    admission_test: Annotated[str, typer.Option(help="auto, exact or sporadic.")] = "auto",
+    job_deadline: Annotated[
+        Literal["frame", "window"], typer.Option(help="The earliest of its frames, or the paper's.")
+    ] = "frame",
+    admission_test: Annotated[Literal["auto", "exact", "sporadic"], typer.Option(help="See the guide.")] = "auto",
     guard: Annotated[
         bool, typer.Option(help="Dispatch by the exact test's plan; without, plain EDF (the paper).")
     ] = True,
     adaptation: Annotated[
         bool, typer.Option(help="Run what overran at the next smaller profiled shape until it has paid that back.")
     ] = True,
-    utilization_test: Annotated[str, typer.Option(help="envelope, or the paper's deeprt.")] = "envelope",
+    utilization_test: Annotated[
+        Literal["envelope", "deeprt"], typer.Option(help="Phase 1: the envelope, or the paper's formula.")
+    ] = "envelope",
     execution_low: Annotated[
         float, typer.Option(min=0, max=1, help="Jobs take this share of their profiled time, up to all of it.")
     ] = 1.0,
+    delay_jobs: Annotated[
+        int, typer.Option(min=0, help="So many jobs in a row overrun: by --delay-ms, from --delay-at-ms on.")
+    ] = 0,
+    delay_ms: Annotated[float, typer.Option(min=0, max=86_400_000, help="By how much each of them overruns.")] = 100.0,
+    delay_at_ms: Annotated[
+        float, typer.Option(min=0, max=1_000_000_000, help="The first is the first released then or later.")
+    ] = 0.0,
     jitter: Annotated[bool, typer.Option("--jitter", help="Groups come up to their jitter_ms late.")] = False,
     drop: Annotated[float, typer.Option(min=0, max=0.999, help="Share of frames that never come.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the execution times, late groups and missing frames.")] = 0,
     log: Annotated[Path | None, typer.Option(help="Write the decision log here, JSON lines.", dir_okay=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Run a trace through the gateway's own engine on virtual time."""
+    """Run a trace through the gateway's own engine on virtual time.
+
+    Exit status: 0, also if some streams are refused; 1 if all are, so that
+    nothing ran; 2 if the input cannot be used.
+    """
     import contextlib
     import json
 
@@ -47,17 +62,18 @@ def simulate(
     from gateway.sim.driver import simulate as run
     from gateway.sim.trace import TraceError, read_trace
 
-    try:
-        config = EngineConfig(
-            early_dispatch=early_dispatch,
-            job_deadline=JobDeadline(job_deadline),
-            admission_test=AdmissionTest(admission_test),
-            guard=guard,
-            adaptation=adaptation,
-            utilization_test=UtilizationTest(utilization_test),
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    config = EngineConfig(
+        early_dispatch=early_dispatch,
+        job_deadline=JobDeadline(job_deadline),
+        admission_test=AdmissionTest(admission_test),
+        guard=guard,
+        adaptation=adaptation,
+        utilization_test=UtilizationTest(utilization_test),
+    )
+    takes = execution.exact if execution_low == 1 else execution.uniform(execution_low, seed)
+    if delay_jobs:
+        at_ns, delay_ns = (round(ms * NS_PER_MS) for ms in (delay_at_ms, delay_ms))
+        takes = execution.delayed_from(takes, at_ns, delay_jobs, delay_ns)
     with contextlib.ExitStack() as stack:
         try:
             measured = read_profile(profile)
@@ -67,7 +83,7 @@ def simulate(
                 entries,
                 measured,
                 config,
-                execution=execution.exact if execution_low == 1 else execution.uniform(execution_low, seed),
+                execution=takes,
                 duration_ns=None if duration_ms is None else round(duration_ms * NS_PER_MS),
                 behaviour=Behaviour(jitter=jitter, drop=drop, seed=seed),
                 log=None if file is None else lambda line: file.write(json.dumps(line) + "\n"),
@@ -76,6 +92,9 @@ def simulate(
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(2) from error
     typer.echo(json.dumps(report.to_dict()) if as_json else "\n".join(report.lines()))
+    if report.streams and report.refused == len(report.streams):
+        typer.echo("no stream was admitted, so nothing ran; `framegate plan` says what would be admitted", err=True)
+        raise typer.Exit(1)
 
 
 def _read_text(trace: Path) -> str:

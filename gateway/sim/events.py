@@ -51,7 +51,8 @@ class TraceEvents(Iterator[tuple[int, Event]]):
         self._heap: list[_Due] = []
         for entry in entries:
             if duration_ns is None and entry.spec.frames is None:
-                raise TraceError(f"{entry.stream_id} is unbounded: a duration is needed")
+                name = f" ({entry.spec.name})" if entry.spec.name else ""
+                raise TraceError(f"{entry.stream_id}{name} is unbounded: say with --duration-ms when to stop")
             self.add(entry)
 
     def add(self, entry: TraceEntry) -> None:

@@ -52,3 +52,21 @@ def delayed(execution: Execution, first: int, jobs: int, delay_ns: int) -> Execu
         return execution(job) + (delay_ns if first <= next(started) < first + jobs else 0)
 
     return take
+
+
+def delayed_from(execution: Execution, at_ns: int, jobs: int, delay_ns: int) -> Execution:
+    """Return `execution` with `delay_ns` more for the first `jobs` jobs that are released at `at_ns` or later.
+
+    It counts the jobs, so it serves one run.
+
+    Raises:
+        ValueError: A negative time, count or delay.
+    """
+    if min(at_ns, jobs, delay_ns) < 0:
+        raise ValueError(f"times, counts and delays must not be negative: {at_ns}, {jobs}, {delay_ns}")
+    chosen = count()
+
+    def take(job: Job) -> int:
+        return execution(job) + (delay_ns if job.release_ns >= at_ns and next(chosen) < jobs else 0)
+
+    return take

@@ -61,6 +61,10 @@ class Arena(Protocol):
     def moves(self) -> int:
         """How often a frame was copied a second time."""
 
+    @property
+    def overflows(self) -> int:
+        """Batches that lie beside it."""
+
 
 class Watched(Protocol):
     """Part of `gateway.runtime.gateway.Gateway`, which this package must not import."""
@@ -118,10 +122,18 @@ class GatewayCollector(Collector):
             in_flight.add_metric([model], totals.in_flight)
             for outcome in Outcome:
                 ended.add_metric([model, outcome.value], totals.outcomes.get(outcome, 0))
+        by_class = CounterMetricFamily(
+            "framegate_frames_by_class",
+            "Accepted frames that ended, by what was promised",
+            labels=["service_class", "outcome"],
+        )
+        for each in ServiceClass:
+            for outcome in Outcome:
+                by_class.add_metric([each.value, outcome.value], view.by_class.get(each, {}).get(outcome, 0))
         refused = CounterMetricFamily("framegate_refused", "Frames that were not taken in", labels=["reason"])
         for reason, count in (Counter(self._gateway.totals.refused) + self._metrics.refused).items():
             refused.add_metric([reason], count)
-        yield from (accepted, ended, in_flight, refused)
+        yield from (accepted, ended, by_class, in_flight, refused)
 
     def _streams(self, view: EngineView) -> Iterator[Metric]:
         listed = [stream for stream in view.streams if not stream.spec.internal]
@@ -169,6 +181,7 @@ class GatewayCollector(Collector):
         yield _gauge("framegate_arena_free_bytes", "Bytes of the arena in no batch", arena.free_bytes)
         yield _gauge("framegate_shm_free_bytes", "Bytes left in /dev/shm beside the arena", arena.region.beside_bytes)
         yield CounterMetricFamily("framegate_arena_moves", "Frames copied a second time", value=arena.moves)
+        yield CounterMetricFamily("framegate_arena_overflows", "Batches beside the arena", value=arena.overflows)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -126,7 +126,7 @@ class Metrics:
         for action in actions:
             if isinstance(action, PlanStale):
                 self.stale.labels("register" if action.stream_id else "widen").inc()
-            if isinstance(action, RetryFrames):
+            if isinstance(action, RetryFrames) and action.refused:
                 self.retried.labels(action.job.category.model).inc(len(action.frames))
             if isinstance(action, DeliverFrames):
                 model = action.job.category.model

@@ -11,6 +11,7 @@ from types import MappingProxyType
 _REGION = re.compile(r"framegate-\d+-[0-9a-f]{16}")
 #: gRPC's words.
 _TOO_LARGE = "message larger than max"
+_LIMIT = "The limit is FRAMEGATE_TRITON__MAX_MESSAGE_BYTES"
 
 
 class BackendError(Exception):
@@ -24,8 +25,8 @@ class BackendError(Exception):
 
     def __init__(self, message: str, code: str = "") -> None:
         message = _REGION.sub("the frame arena", message)
-        if _TOO_LARGE in message:
-            message = f"{message}. The limit is FRAMEGATE_TRITON__MAX_MESSAGE_BYTES"
+        if _TOO_LARGE in message and _LIMIT not in message:
+            message = f"{message}. {_LIMIT}"
         super().__init__(message)
         self.message = message
         self.code = code

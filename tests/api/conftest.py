@@ -1,6 +1,9 @@
+import logging
+
 import pytest
 
 from tests.api.served import Served
+from tests.api.sockets import errors_in
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +24,11 @@ def served(shared):
     for stream_id in left:
         shared.http.delete(f"/v1/streams/{stream_id}")
     assert not left, "the test left streams behind"
+
+
+@pytest.fixture
+def no_error_is_logged(caplog):
+    """At the end of the test, no error has been logged by the server."""
+    caplog.set_level(logging.WARNING)
+    yield
+    assert errors_in(caplog) == []

@@ -27,6 +27,13 @@ SMALL, LARGE = (8, 8, 3), (16, 16, 3)
 FRAME = bytes(range(192))  # one frame of SMALL
 #: Planned times in ms by batch size. The stand-in itself takes about 1 ms.
 TIMES = {SMALL: {1: 10.0, 2: 12.0, 4: 16.0, 8: 24.0}, LARGE: {1: 40.0, 2: 60.0}}
+#: Limits of a server that waits for nobody for longer than 0.3 s, and reads 4 MiB at a time.
+IMPATIENT = {
+    "max_body_bytes": 2 << 20,
+    "inflight_body_bytes": 4 << 20,
+    "upload_timeout_ms": 300,
+    "send_timeout_ms": 300,
+}
 
 
 def profile(times=TIMES, models=("echo",)) -> Profile:

@@ -20,7 +20,7 @@ def ask(served, **body):
 
 def test_without_the_flag_there_is_no_such_route():
     with Served() as plain:
-        assert ask(plain, jobs=1, delay_ms=1).status_code == 404
+        assert "--fault-injection" in problem(ask(plain, jobs=1, delay_ms=1), 404, "not_found")["detail"]
         assert "/v1/faults" not in plain.http.get("/openapi.json").json()["paths"]
 
 
@@ -48,6 +48,12 @@ def test_the_next_jobs_carry_it(served):
 )
 def test_what_is_not_valid_is_refused(served, body):
     problem(ask(served, **body), 422, "invalid_request")
+
+
+def test_a_model_that_is_not_there_has_no_jobs(served):
+    said = problem(ask(served, jobs=1, delay_ms=1, model="centerfce"), 404, "unknown_model")["detail"]
+    assert "centerfce" in said
+    assert "GET /v1/models" in said
 
 
 def test_numbers_are_finite(served):

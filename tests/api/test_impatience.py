@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.api.served import FRAME, Served, wait_until
+from tests.api.served import FRAME, IMPATIENT, Served, wait_until
 from tests.api.test_bad_clients import head, read_answer
 
 MIB = 1 << 20
@@ -17,13 +17,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def impatient():
     """A server that waits for nobody for longer than 0.3 s, and reads 4 MiB at a time."""
-    limits = {
-        "max_body_bytes": 2 * MIB,
-        "inflight_body_bytes": 4 * MIB,
-        "upload_timeout_ms": 300,
-        "send_timeout_ms": 300,
-    }
-    with Served(limits=limits) as served:
+    with Served(limits=IMPATIENT) as served:
         yield served
 
 

@@ -100,6 +100,24 @@ def test_newest_frames_replace_those_that_wait(served):
         ]
 
 
+def test_a_call_whose_frame_was_superseded_is_told_so(served):
+    served.stand_in.delay_s = lambda call: 0.3
+    with served.stream(on_late="newest", period_ms=50, deadline_ms=2_000) as stream, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(post, served, stream)
+        wait_until(lambda: served.call(lambda: served.gateway.view().running), "it does not run")
+        time.sleep(0.06)
+        second = pool.submit(post, served, stream)
+        wait_until(lambda: state(served, stream)["in_flight"] == 2, "it does not wait")
+        time.sleep(0.06)
+        assert post(served, stream, wait="false").status_code == 202
+        document = problem(second.result(), 503, "frame_cancelled")
+        assert document["result"]["reason"] == "superseded"
+        assert "newer frame" in document["detail"]
+        assert "on_late" in document["detail"]
+        assert first.result().status_code == 200
+        wait_until(lambda: state(served, stream)["in_flight"] == 0, "it does not end")
+
+
 class TestBestEffort:
     def test_it_is_not_policed_and_keeps_to_itself(self, served):
         with served.stream(service_class="best_effort", period_ms=10_000, deadline_ms=5_000) as stream:

@@ -3,9 +3,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from pydantic import ValidationError
 
+from gateway.api.command import serve
 from gateway.api.environment import unknown_variables
+from gateway.api.settings_table import PLACE, page
 from gateway.core.config import AdmissionTest, EngineConfig, UtilizationTest
 from gateway.core.types import JobDeadline
 from gateway.settings import LimitsSettings, Settings, SharedMemory
@@ -98,6 +101,16 @@ def test_unknown_variables_are_named_with_the_nearest_known_one():
     ]
 
 
+def test_an_unknown_setting_of_a_group_is_refused_and_not_called_ignored(monkeypatch, capsys):
+    assert unknown_variables(["FRAMEGATE_SCHEDULING__GARD"]) == []
+    monkeypatch.setenv("FRAMEGATE_SCHEDULING__GARD", "1")
+    with pytest.raises(typer.Exit) as ended:
+        serve()
+    assert ended.value.exit_code == 2
+    said = capsys.readouterr().err
+    assert said == "framegate serve: setting scheduling.gard: there is no such field; did you mean guard?\n"
+
+
 def test_settings_do_not_change():
     with pytest.raises(ValidationError):
         Settings().limits.max_streams = 3
@@ -137,6 +150,18 @@ def test_every_field_is_described_and_says_its_unit():
     ):
         for name, field in group.model_fields.items():
             assert field.description, f"{group.__name__}.{name}"
+
+
+def fields_of(field):
+    return getattr(field.annotation, "model_fields", {})
+
+
+def test_the_page_of_settings_is_as_its_command_writes_it():
+    """``python -m gateway.api.settings_table`` writes it anew."""
+    assert (Path(__file__).parents[2] / PLACE).read_text() == page()
+    assert "| `LIMITS__IDLE_STREAM_S` | `600` | 0 to 31536000 | A stream of which" in page()
+    assert "| `SCHEDULING__ADMISSION_TEST` | `auto` | `auto`, `exact`, `sporadic` |" in page()
+    assert all(name.upper() in page() for group in Settings.model_fields.values() for name in fields_of(group))
 
 
 def test_nothing_is_read_at_import():

@@ -8,6 +8,7 @@ from gateway.core import verdict as core
 from gateway.core.types import Category, StreamSpec
 from gateway.runtime.results import Registration
 from tests.api.served import FRAME, LARGE, SMALL, problem, wait_until
+from tests.core.factories import make_profile
 
 
 def test_a_registered_stream_can_be_looked_at_and_closed(served):
@@ -91,7 +92,8 @@ def test_a_refusal_has_evidence_and_offers(served):
         assert names.items() <= {first["stream_id"]: "front door", "this": "yard"}.items()
         assert miss["model"] == "echo"
         assert any(name in document["detail"] for name in names.values())
-        assert "in the worst case of arrivals that the contracts allow" in document["detail"]
+        assert "if cameras send at the worst moments that they may" in document["detail"]
+        assert document["detail"].startswith("It would be admitted with deadline_ms "), "what helps comes first"
 
         offers = {offer["field"]: offer for offer in document["counter_offers"]}
         assert offers["deadline_ms"]["value"] > 60
@@ -173,7 +175,8 @@ def test_that_nothing_else_would_fit_is_said_only_after_a_search(searched):
     verdict = core.Verdict(admitted=False, test="sporadic", phase=1, reason=core.Reason.UTILIZATION, utilization=1.5)
     answer = Registration(StreamSpec("echo", "1", (8, 8, 3), 10**8, 10**8), verdict)
     found = evidence(answer, str)
-    assert ("No single change" in refusal(found, [], answer.spec, searched=searched).detail) is searched
+    told = refusal(found, [], answer.spec, searched=searched).detail
+    assert ("No single change" in told) is ("up to 16 times as long were tried" in told) is searched
     offers = counter_offers([core.CounterOffer("period_ns", 10**9)])
     assert "No single change" not in refusal(found, offers, answer.spec, searched=searched).detail
 
@@ -235,11 +238,36 @@ def test_what_is_beyond_the_limit_is_explained(test, advice):
 def test_a_deadline_below_one_frame_is_infeasible(served):
     document = problem(served.register(deadline_ms=5), 422, "deadline_infeasible")
     assert document["evidence"]["phase"] == 0
+    one_ms = served.http.get("/v1/profile").json()["entries"][0]["p99_ms"]
+    assert f"takes {one_ms:.1f} ms by the profile, longer than the deadline of 5 ms" in document["detail"]
+    assert f"has to be at least twice that, {2 * one_ms:.1f} ms" in document["detail"]
 
 
 def test_a_shape_without_times_is_not_profiled(served):
     document = problem(served.register(shape=[9, 9, 3]), 409, "not_profiled")
     assert "framegate profile" in document["detail"]
+    assert "Profiled shapes of it: " in document["detail"]
+    assert "[8, 8, 3] UINT8 (version 1)" in document["detail"]
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [({}, "The profile is empty."), ({"m": [1], "n": [1]}, "Profiled models: m, n."), ({"echo": [9]}, "of it: [8, 8,")],
+)
+def test_what_is_profiled_instead_is_listed(tables, said):
+    verdict = core.Verdict(admitted=False, test="sporadic", phase=0, reason=core.Reason.NOT_PROFILED)
+    answer = Registration(StreamSpec("echo", "1", (7, 7, 3), 10**8, 10**8), verdict)
+    assert said in refusal(evidence(answer, str), [], answer.spec, profile=make_profile(**tables)).detail
+
+
+@pytest.mark.parametrize(("phase", "said"), [(1, "at least 101.2 %"), (2, "could be asked for 101.2 %")])
+def test_too_much_work_is_told_as_a_bound_or_as_the_worst_case(phase, said):
+    reason = core.Reason.UTILIZATION
+    verdict = core.Verdict(admitted=False, test="sporadic", phase=phase, reason=reason, utilization=1.012)
+    answer = Registration(StreamSpec("echo", "1", (8, 8, 3), 10**8, 10**8), verdict)
+    told = refusal(evidence(answer, str), [], answer.spec).detail
+    assert said in told
+    assert ("in the worst case" in told) is (phase == 2)
 
 
 def test_a_check_changes_nothing(served):

@@ -97,7 +97,7 @@ def test_what_is_not_profiled_goes_through_as_it_came(served):
     assert outputs["echo"] == bytes(105)
     [job] = calls(served)[before:]
     assert (job.shape, job.way) == (tuple(shape), "message")
-    assert len(served.gateway._parts.executor.opaque) == 0
+    assert len(served.gateway._parts.inference.opaque) == 0
 
 
 def test_parameters_of_ones_own_go_to_the_model(served):
@@ -206,7 +206,7 @@ def test_a_caller_that_goes_leaves_the_queue(served, opaque):
     first.join()
     assert len(calls(served)) == before + 1
     assert served.counters()["framegate_frames_total", "echo", Outcome.CANCELLED] == cancelled + 1
-    assert served.call(lambda: len(served.gateway._parts.executor.opaque)) == 0
+    assert served.call(lambda: len(served.gateway._parts.inference.opaque)) == 0
 
 
 def test_calls_that_wait_are_bounded():
@@ -217,7 +217,9 @@ def test_calls_that_wait_are_bounded():
             thread.start()
         wait_until(lambda: len(served.gateway._parts.delivery.tickets) == 4, "they do not wait")
         answer = infer(served, binary([small(1)], FRAME))
-        v2_error(answer, 503, "best_effort_full")
+        said = v2_error(answer, 503, "best_effort_full")["error"]
+        assert "3" in said
+        assert "FRAMEGATE_BEST_EFFORT__MAX_WAITING" in said
         assert int(answer.headers["retry-after"]) >= 1
         for thread in threads:
             thread.join()
@@ -329,6 +331,32 @@ def test_a_broken_model_is_an_error_in_tritons_form(served):
     wait_until(lambda: infer(served, binary([small(1)], FRAME)).status_code == 200, "it is not repaired")
 
 
+@pytest.mark.parametrize("shape", [SMALL, (5, 7, 3)], ids=["frames", "opaque"])
+def test_a_triton_that_goes_under_a_call_is_not_there(shape):
+    with Served() as served:
+        served.stand_in.delay_s = lambda call: 20.0
+        size = int(np.prod(shape))
+        answers = []
+        call = binary([tensor([1, *shape], size=size)], bytes(size))
+        waiting = threading.Thread(target=lambda: answers.append(infer(served, call)))
+        waiting.start()
+        wait_until(lambda: served.gateway.view().running, "it does not run")
+        served.run(served.stand_in.stop())
+        waiting.join()
+        v2_error(answers[0], 503, "triton_unavailable")
+        assert int(answers[0].headers["retry-after"]) >= 1
+
+
+def test_streams_of_calls_are_not_counted_as_registered():
+    with Served(limits={"max_streams": 1}) as served:
+        outputs_of(infer(served, binary([small(1)], FRAME)))
+        outputs_of(infer(served, binary([tensor([1, 5, 7, 3], size=105)], bytes(105))))
+        with served.stream(period_ms=1_000, deadline_ms=900):
+            outputs_of(infer(served, binary([small(1)], FRAME, deadline_ms=500)))
+            v2_error(served.http.get("/v2/none"), 404, "not_found")
+            assert served.register().json()["code"] == "too_many_streams"
+
+
 def test_other_methods_and_paths(served):
     answer = served.http.get("/v2/models/echo/infer")
     v2_error(answer, 405, "method_not_allowed")
@@ -419,11 +447,11 @@ def test_large_json_is_parsed_elsewhere(served):
 def test_the_process_for_large_json_may_die(served):
     call = {"json": {"inputs": [tensor([8, 64, 64, 3], [7] * (8 * 64 * 64 * 3))], "outputs": [{"name": "stamp"}]}}
     outputs_of(infer(served, call))
-    process = served.app.state.api.parser._process
+    process = served.app.state.api.parser.child.process
     process.kill()
     process.wait()
     outputs_of(infer(served, call))
-    assert served.app.state.api.parser._process.pid != process.pid
+    assert served.app.state.api.parser.child.process.pid != process.pid
 
 
 def test_json_over_the_limit_is_refused_unread():

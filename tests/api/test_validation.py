@@ -194,6 +194,25 @@ def test_bodies_that_are_no_registration(served, text):
     problem(post(served, text), 422, "invalid_request")
 
 
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("dedline_ms", "1", "dedline_ms: there is no such field; did you mean deadline_ms?"),
+        ("swapping", "true", "swapping: there is no such field"),
+        ("fps", '5, "period_ms": 1', "body: give exactly one of period_ms and fps"),
+        ("frames", "0", "frames: it must be greater than or equal to 1"),
+        ("model", "3", "model: it must be a valid string"),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(served, field, text, said):
+    assert problem(post(served, with_field(field, text)), 422, "invalid_request")["detail"] == said
+
+
+def test_a_field_that_is_missing_is_named(served):
+    body = '{"model": "m", "fps": 1, "deadline_ms": 1}'
+    assert problem(post(served, body), 422, "invalid_request")["detail"] == "shape: it is missing"
+
+
 def test_exactly_one_rate(served):
     both = json.dumps({**GOOD, "fps": 5})
     neither = json.dumps({key: value for key, value in GOOD.items() if key != "period_ms"})

@@ -1,7 +1,6 @@
 """Frames over a WebSocket, under the real server: what is taken, what is answered, how it ends."""
 
 import json
-import logging
 import threading
 import time
 
@@ -12,14 +11,9 @@ from gateway.api import ws_exchange
 from gateway.core.types import NS_PER_MS as MS
 from gateway.core.types import StreamSpec
 from tests.api.served import FRAME, Served, books, echo, problem, wait_until
-from tests.api.sockets import answer, answers, code_of_close, errors_in, socket_of
+from tests.api.sockets import answer, answers, code_of_close, socket_of
 
-
-@pytest.fixture(autouse=True)
-def _no_error_is_logged(caplog):
-    caplog.set_level(logging.WARNING)
-    yield
-    assert errors_in(caplog) == []
+pytestmark = pytest.mark.usefixtures("no_error_is_logged")
 
 
 def frame(value):

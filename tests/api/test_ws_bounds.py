@@ -1,6 +1,6 @@
 """WebSocket clients that do not go on, send too much or do not read; the server waits for 0.3 s."""
 
-import logging
+import random
 import threading
 import time
 from contextlib import suppress
@@ -9,32 +9,21 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from gateway.api.ws_connection import CLOSE_S, MAX_FRAGMENTS
-from tests.api.served import FRAME, Served, books, echo, wait_until
-from tests.api.sockets import BINARY, CLOSE, PING, TEXT, Bare, answer, code_of_close, errors_in, socket_of
+from tests.api.served import FRAME, IMPATIENT, Served, books, echo, wait_until
+from tests.api.sockets import BINARY, CLOSE, PING, TEXT, Bare, answer, code_of_close, socket_of
 from tests.api.test_bad_clients import rss_bytes
 
 MIB = 1 << 20
 LARGE = (256, 256, 3)
 PICTURE = bytes(range(256)) * 768
 
+pytestmark = pytest.mark.usefixtures("no_error_is_logged")
+
 
 @pytest.fixture(scope="module")
 def impatient():
-    limits = {
-        "max_body_bytes": 2 * MIB,
-        "inflight_body_bytes": 4 * MIB,
-        "upload_timeout_ms": 300,
-        "send_timeout_ms": 300,
-    }
-    with Served(limits=limits, server={"heartbeat_s": 0.3}) as served:
+    with Served(limits=IMPATIENT, server={"heartbeat_s": 0.3}) as served:
         yield served
-
-
-@pytest.fixture(autouse=True)
-def _no_error_is_logged(caplog):
-    caplog.set_level(logging.WARNING)
-    yield
-    assert errors_in(caplog) == []
 
 
 def no_socket_is_left(served):
@@ -134,16 +123,52 @@ def test_a_message_in_very_many_fragments_is_refused(impatient):
         (b"\x82\x01x", 1002),  # not masked
         (b"\x80\x80" + bytes(4), 1002),  # a continuation of nothing
         (b"\x81\x81" + bytes(4) + b"\xff", 1007),  # text that is no UTF-8
+        (b"\x81\x82" + bytes(4) + b"\xff\xfe" + b"\x81\x82" + bytes(4) + b"\xff\xfe", 1007),  # and again
         (b"\x83\x80" + bytes(4), 1002),  # no such opcode
         (b"\x89\xfe\x00\x80" + bytes(4 + 128), 1002),  # a ping that is too long
     ],
 )
-def test_what_is_no_websocket_is_closed(served, sent, code, caplog):
+def test_what_is_no_websocket_is_closed(served, sent, code, no_error_is_logged):
     with served.stream() as stream, Bare(served, stream) as bare:
         bare.connection.sendall(sent)
         assert bare.code_of_close()[0] == code
     no_socket_is_left(served)
-    caplog.clear()  # uvicorn logs bad text as an error; it is the client's
+
+
+def test_what_is_wrong_and_a_close_in_one_packet(served, no_error_is_logged):
+    with served.stream() as stream:
+        for wrong in (b"\xff\xfe", b"\xff"):
+            with Bare(served, stream) as bare:
+                bare.connection.sendall(bare.frame(TEXT, wrong) + bare.frame(CLOSE, (1000).to_bytes(2, "big")))
+                assert bare.code_of_close()[0] == 1000
+        with Bare(served, stream) as bare:
+            empty = bare.frame(0, b"", fin=False)
+            many = bare.frame(BINARY, b"", fin=False) + empty * (MAX_FRAGMENTS + 10)
+            bare.connection.sendall(many + bare.frame(CLOSE, b""))
+            bare.code_of_close()
+    no_socket_is_left(served)
+
+
+def test_nothing_that_a_client_sends_is_an_error_of_ours(served, no_error_is_logged):
+    draw = random.Random(7)
+    with served.stream(burst=4, deadline_ms=500) as stream:
+        for _ in range(60):
+            with Bare(served, stream) as bare, suppress(OSError):
+                kinds = [
+                    bare.frame(BINARY, FRAME),
+                    bare.frame(BINARY, FRAME[:50], fin=False),
+                    bare.frame(TEXT, b"{}"),
+                    bare.frame(TEXT, b"\xff\xfe"),
+                    bare.frame(TEXT, b"\xff", fin=False),
+                    bare.frame(0, b"abc"),
+                    bare.frame(CLOSE, b""),
+                    bare.frame(PING, b""),
+                    draw.randbytes(20),
+                ]
+                sent = draw.choices(kinds, k=draw.randint(1, 6))
+                for packet in [b"".join(sent)] if draw.random() < 0.5 else sent:
+                    bare.connection.sendall(packet)
+    no_socket_is_left(served)
 
 
 def test_who_does_not_answer_a_close_is_disconnected(served):

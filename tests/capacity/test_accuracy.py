@@ -97,7 +97,7 @@ def test_frames_that_kept_the_promise():
     ]
     first = job(0, [("a", 0)], arrived=0, finished=30)
     report = report_of(admitted("a"), admitted("b"), admitted("c"), *first, *late, *silent, *lost)
-    assert [(s.met, s.ended) for s in report.streams] == [(1, 3), (1, 1), (None, 1)]
+    assert [(s.met, s.ended, s.cancelled) for s in report.streams] == [(1, 3, 0), (1, 1, 1), (None, 1, 0)]
 
 
 def test_streams_without_a_plan_or_without_a_frame():
@@ -203,6 +203,17 @@ class TestCommand:
         told = [line.split() for line in self.run(log).output.splitlines()]
         assert ["1", "front-door-of-hall", "m", "8x8x3", "90.0", "30.0", "50.0", "1/1"] in told
         assert ["2", "01234567", "m", "8x8x3", "20.0", "30.0", "50.0", "1/1"] in told
+
+    def test_names_and_cancelled_frames_are_shown(self, log, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "100")
+        gone = [{"t_ns": 0, "action": "accept_frames", "frames": [["a", 1, 9, 50 * MS]]}]
+        gone += [{"t_ns": 1, "action": "drop_frames", "frames": [["a", 1]], "outcome": "cancelled", "reason": "x"}]
+        lines = [admitted("a", name="[front] door"), *job(0, [("a", 0)], arrived=0, finished=30), *gone]
+        log.write_bytes(b"".join(as_bytes(lines)))
+        output = " ".join(self.run(log).output.split())
+        assert "1 [front] door m 8x8x3 40.0 30.0 50.0 1/1 and 1 cancelled" in output
+        (stream,) = json.loads(self.run(log, "--json").output)["streams"]
+        assert (stream["name"], stream["cancelled"]) == ("[front] door", 1)
 
     @pytest.mark.parametrize(("over", "says"), [(1, "the profile holds"), (2, "profile again")])
     def test_verdict(self, log, over, says):

@@ -103,10 +103,28 @@ def test_groups_go_out_together_once_in_a_period():
     contract = {"period_ms": 300, "burst": 3}  # 10 fps of video
     camera, seen = film(stub, clock, MemoryFeed(FRAMES), contract=contract, start_ns=1_000 * MS, frames=8)
     assert [sent.tick for sent in seen] == list(range(8))
-    # a group when its last frame is there, and what is left at the end
-    assert [sent.sent_ns // MS - 1_000 for sent in seen] == [200] * 3 + [500] * 3 + [700] * 2
+    # a group when its last frame is there, and what is left at the end not before its period is over
+    assert [sent.sent_ns // MS - 1_000 for sent in seen] == [200] * 3 + [500] * 3 + [800] * 2
     assert [sent.result.seq for sent in seen] == list(range(8))
     assert (camera.stats.sent, camera.stats.outcomes["met"], camera.in_flight) == (8, 8, 0)
+
+
+@pytest.mark.parametrize(("frames", "last_ms"), [(2, 100), (5, 500), (6, 500), (7, 800)])
+def test_two_groups_are_never_closer_than_a_period(frames, last_ms):
+    """Also the last one, which need not be full: sent as it ends, it would be surplus."""
+    contract = {"period_ms": 300, "burst": 3}
+    feed = ListFeed(FRAMES[:1] * frames)
+    camera, seen = film(StubGateway(), FakeClock(), feed, contract=contract, start_ns=1_000 * MS)
+    assert len(seen) == camera.stats.sent == frames
+    assert seen[-1].sent_ns // MS - 1_000 == last_ms
+
+
+def test_a_stream_that_ends_while_its_last_group_waits_gets_no_more():
+    stub = StubGateway(frame_answers=[problem(410, "stream_closed", "closed")])
+    contract = {"period_ms": 300, "burst": 3}
+    camera, _ = film(stub, FakeClock(), ListFeed(FRAMES[:1] * 4), contract=contract)
+    assert camera.ended_by.code == "stream_closed"
+    assert camera.stats.sent == 3
 
 
 def test_a_group_that_cannot_be_sent_is_skipped_or_refused_whole():

@@ -19,7 +19,7 @@ import uvicorn
 from stub_gateway import StubGateway, problem
 
 from gateway.client.agent import explain_refusal, flag_of
-from gateway.client.command import EXIT_REFUSED, parse_shape
+from gateway.client.command import EXIT_REFUSED, parse_shape, parse_url
 from gateway.client.types import CounterOffer, Evidence
 
 RUN = "import typer; from gateway.client.command import stream; typer.run(stream)"
@@ -115,6 +115,26 @@ def test_groups_and_jitter_are_asked_for_and_sent(clip, served):
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["frames"] == summary["met"]
     assert summary["frames"] + summary["skipped"] == 8
+
+
+def test_class_and_what_becomes_of_surplus_and_late_frames_are_asked_for(clip, served):
+    stub = StubGateway()
+    done = run(
+        clip, served(stub), "--frames", "2", "--best-effort", "--on-late", "newest", "--on-excess", "best_effort"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (asked,) = stub.bodies
+    assert (asked["service_class"], asked["on_late"], asked["on_excess"]) == ("best_effort", "newest", "best_effort")
+    done = run(clip, "http://127.0.0.1:1", "--on-late", "never")
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in ("drop", "serve", "newest"))
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost:8000", "http:///"])
+def test_an_address_without_http_is_refused_with_the_right_one(url):
+    with pytest.raises(typer.BadParameter, match=r"no address of a gateway; did you mean http://"):
+        parse_url(url)
+    assert parse_url("https://box/") == "https://box/"
 
 
 def test_a_refusal_is_explained_and_exits_with_3(clip, served):

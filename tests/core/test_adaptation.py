@@ -4,14 +4,31 @@ from itertools import count
 
 import pytest
 
-from gateway.core.actions import Admitted, DeliverFrames, PenaltyChanged, StartJob, StreamEnded
-from gateway.core.events import CloseStream, FramesArrived, JobFinished, RegisterStream, WorkerBack, WorkerLost
+from gateway.core.actions import (
+    Admitted,
+    BatchLimited,
+    DeliverFrames,
+    PenaltyChanged,
+    StartJob,
+    StreamEnded,
+)
+from gateway.core.events import (
+    CloseStream,
+    FramesArrived,
+    JobFailed,
+    JobFinished,
+    LimitBatches,
+    RegisterStream,
+    WorkerBack,
+    WorkerLost,
+)
 from gateway.core.log import entry
 from gateway.core.profile import Profile, ProfileEntry
-from gateway.core.types import Category, ServiceClass
+from gateway.core.types import Category, Outcome, ServiceClass
 from tests.core.factories import MS, Drive, every, make_spec, only
 
 LARGE, MIDDLE, SMALL = (16, 16, 3), (12, 16, 3), (8, 8, 3)
+CAMERA = make_spec(200, 200, shape=LARGE)
 TIMES = {LARGE: (20, 30, 40), MIDDLE: (14, 20), SMALL: (5, 8, 11)}
 
 
@@ -173,6 +190,29 @@ class TestSmallerShape:
         assert camera.run(20)[0].small is None
         assert camera.run(20, frames=2)[0].small is not None
 
+    @pytest.mark.parametrize("small", [(20, 30), (30, 60), (25,)])
+    def test_one_that_never_saves_time_is_none(self, small):
+        """And a penalty that cannot be paid back changes nothing: frames are not given up for what does not run."""
+        camera = Camera(make_profile({LARGE: (20, 30), SMALL: small}), policing=False)
+        assert camera.run(27)[1] == PenaltyChanged(Category("m", "1", LARGE), 7 * MS, None, "no_smaller_shape")
+        assert camera.view == (7, None)
+        gate, t = camera.gate, camera.now + 10
+        gate.register(t, b=make_spec(100, 24, shape=LARGE))
+        job = only(gate.frames(t, "b"), StartJob).job
+        assert job.small is None
+
+    def test_the_next_one_that_saves_time_is_taken(self):
+        camera = Camera(make_profile({LARGE: (20, 30), MIDDLE: (20, 30), SMALL: (15, 20)}))
+        assert camera.run(27)[1].shape == SMALL
+
+    def test_frames_are_given_up_for_what_would_run(self):
+        """Alone it runs native, 20; two would run small, 29."""
+        camera = Camera(make_profile({LARGE: (20, 30), SMALL: (24, 29)}))
+        camera.run(27)
+        gate, t = camera.gate, camera.now + 10
+        gate.register(t, b=make_spec(100, 22, shape=LARGE))
+        assert only(gate.frames(t, "b"), StartJob).job.small is None
+
     @pytest.mark.parametrize(
         ("shape", "others", "found"),
         [
@@ -186,7 +226,7 @@ class TestSmallerShape:
         ],
     )
     def test_which(self, shape, others, found):
-        profile = make_profile(dict.fromkeys((shape, *others), (1,)))
+        profile = make_profile({shape: (2,)} | dict.fromkeys(others, (1,)))
         smaller = profile.next_smaller(Category("m", "1", shape))
         assert (smaller and smaller.shape) == found
 
@@ -197,6 +237,76 @@ class TestSmallerShape:
 
     def test_another_version_is_another_model(self):
         assert make_profile().next_smaller(Category("m", "2", LARGE)) is None
+
+
+class TestLimits:
+    """Batches of the small shape fail, those of the native one do not."""
+
+    def gate(self):
+        gate = Drive(make_profile({LARGE: (20, 24), SMALL: (5, 6)}), early_dispatch=False, admission_test="sporadic")
+        assert all(v.admitted for v in gate.register(0, a=CAMERA, b=CAMERA))
+        gate.finish(120, self.send(gate, 0))
+        gate.finish(360, self.send(gate, 200))  # 36 ms over
+        assert gate.engine.snapshot().categories[0].small_shape == SMALL
+        return gate
+
+    def send(self, gate, t):
+        gate.frames(t, "a", "b")
+        return only(gate.at(t + 100), StartJob).job
+
+    def test_none_is_sent_any_more(self):
+        gate = self.gate()
+        gate.at(390, LimitBatches(Category("m", "1", SMALL), "warm-up"))
+        job = self.send(gate, 400)
+        assert (len(job.frames), job.small, job.execution_ns) == (2, None, 24 * MS)
+
+    def test_it_is_the_small_shape_that_is_limited(self):
+        gate, limited = self.gate(), []
+        for t in (400, 600):
+            job = self.send(gate, t)
+            assert (len(job.frames), job.small) == (2, Category("m", "1", SMALL))
+            actions, now = gate.at(t + 106, JobFailed(job.id, "refused", retry=True)), t + 106
+            while (started := every(actions, StartJob)) != []:
+                now += started[0].job.execution_ns // MS
+                actions = gate.finish(now, started[0].job)
+                limited += every(actions, BatchLimited)
+        assert [action.category for action in limited] == [Category("m", "1", SMALL)]
+        assert limited[0].verdict.admitted
+        job = self.send(gate, 800)
+        assert (len(job.frames), job.small) == (2, None)
+
+    def test_a_small_job_of_one_frame_that_is_refused_is_tried_again_as_it_is(self):
+        """Answered, it was not the stream's fault; and after two of them nothing runs small any more."""
+        camera, shapes = Camera(make_profile({LARGE: (20,), SMALL: (5,)})), []
+        camera.run(60)
+        for _ in range(3):
+            camera.now += 200
+            job = only(camera.gate.frames(camera.now, "a"), StartJob).job
+            shapes.append(job.small and job.small.shape)
+            if job.small is not None:
+                actions = camera.gate.at(camera.now + 5, JobFailed(job.id, "refused", retry=True))
+                job = only(actions, StartJob).job
+                assert job.small is None
+            actions = camera.gate.finish(camera.now + 25, job)
+            assert only(actions, DeliverFrames).outcomes == (Outcome.MET,)
+        assert shapes == [SMALL, SMALL, None]
+        assert camera.view == (45, None)  # 5 more by the last one
+        assert not camera.gate.engine.suspect("a")
+
+    def test_whose_fault_it_is_shows_when_it_is_refused_as_it_is_too(self):
+        camera = Camera(make_profile({LARGE: (20,), SMALL: (5,)}))
+        camera.run(60)
+        job = only(camera.gate.frames(camera.now + 100, "a"), StartJob).job
+        job = only(camera.gate.at(camera.now + 105, JobFailed(job.id, "refused", retry=True)), StartJob).job
+        camera.gate.at(camera.now + 125, JobFailed(job.id, "refused", retry=True))
+        assert camera.gate.engine.suspect("a")
+        assert camera.view == (40, SMALL)
+
+    def test_a_job_that_ran_in_a_larger_batch_than_is_known_now_pays_back_what_it_saved(self):
+        gate = self.gate()
+        job = self.send(gate, 400)
+        gate.at(501, LimitBatches(Category("m", "1", LARGE), "told"))
+        assert only(gate.finish(506, job), PenaltyChanged).penalty_ns == (36 - 18) * MS
 
 
 class TestExcuses:

@@ -264,6 +264,9 @@ class TestCounterOffers:
         assert 19 * MS <= found["deadline_ns"] <= 20.5 * MS
         assert "period_ns" not in found
 
+    def test_a_deadline_far_below_one_frame_is_searched_from_there(self):
+        assert 40 * MS <= self.offers(make_spec(200, 1))["deadline_ns"] <= 40.4 * MS
+
     def test_under_the_sporadic_test(self):
         # One frame of 10 in each window, and one of 10 before: W must be 20.
         found = self.offers(make_spec(200, 12))
@@ -280,16 +283,33 @@ class TestCounterOffers:
         full = make_spec(4, 40, shape=(4, 4, 3), frames=2_000)
         assert self.offers(make_spec(20, 20, frames=300), full) == {}
 
-    def test_the_search_is_bounded(self):
+    @pytest.mark.parametrize("period", [100, 999, 7])
+    @pytest.mark.parametrize("most", [1.01, 1.3, 7, 15.9, 17])
+    def test_the_search_is_bounded(self, period, most):
+        """Whatever fits: here all that is at least `most` times what was asked for."""
         asked = []
+        spec = make_spec(period, 100)
 
-        def fits(spec):
-            asked.append(spec)
-            return len(asked) == 2
+        def fits(other):
+            asked.append(other)
+            return max(other.period_ns / spec.period_ns, other.deadline_ns / spec.deadline_ns) >= most
 
-        state = make_state(self.profile)
-        search(state, make_spec(100, 100), fits)
-        assert len(asked) <= 40
+        search(make_state(self.profile, *(make_spec(90 + n, 100) for n in range(9))), spec, fits)
+        assert len(asked) <= 45
+
+    def test_a_deadline_between_those_that_make_larger_batches_is_found(self):
+        """From 168 ms on the work fits; above 180 a window can hold two groups of each stream, and no longer."""
+        profile = make_profile(m=[17.4 * (1 + 0.35 * n) for n in range(8)])
+        state = make_state(profile, make_spec(100, 200, jitter_ns=10 * MS))
+        candidate = make_spec(100, 160, burst=4, jitter_ns=10 * MS)
+
+        def fits(deadline):
+            return evaluate(state, replace(candidate, deadline_ns=deadline * MS)).admitted
+
+        fitting = [deadline for deadline in range(160, 1000) if fits(deadline)]
+        assert (fitting[0], fitting[-1]) == (168, 180)
+        found = [offer for offer in counter_offers(state, candidate) if offer.field == "deadline_ns"]
+        assert [offer.value for offer in found] == [168 * MS]
 
     def test_not_profiled_names_a_smaller_shape(self):
         assert self.offers(make_spec(100, 100, shape=(16, 16, 3))) == {"shape": SHAPE}

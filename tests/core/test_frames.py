@@ -6,7 +6,7 @@ from gateway.core.actions import AcceptFrames, DeliverFrames, DropFrames, Refuse
 from gateway.core.batch import Batch
 from gateway.core.events import CloseStream, FrameCancelled, FramesArrived, RegisterStream
 from gateway.core.expiry import Expiries, forget
-from gateway.core.types import Frame, OnLate, Outcome
+from gateway.core.types import Frame, OnExcess, OnLate, Outcome, ServiceClass
 from tests.core.factories import MS, Drive, counts, every, make_category, make_profile, make_spec, names, only
 
 
@@ -234,6 +234,19 @@ def test_the_books_hold_what_happened():
     assert (b.accepted, b.in_flight, counts(b.outcomes)) == (1, 0, {"cancelled": 1})
     assert counts(view.models["m"].outcomes) == {"missed": 1, "expired": 1, "cancelled": 1}
     assert view.refused == {"unknown_stream": 1}
+
+
+def test_the_books_know_what_was_promised():
+    gate = drive(policing=True)
+    demotes = make_spec(1_000, 500, on_excess=OnExcess.BEST_EFFORT)
+    gate.register(0, a=demotes, b=make_spec(1_000, 500, service_class=ServiceClass.BEST_EFFORT))
+    job = only(gate.frames(1, "a"), StartJob).job
+    gate.frames(2, "a", "b")  # beyond the contract of one, and without any
+    gate.at(3, FrameCancelled("b", 0))
+    gate.finish(700, job)
+    by_class = gate.engine.snapshot().by_class
+    assert counts(by_class[ServiceClass.REAL_TIME]) == {"missed": 1}
+    assert counts(by_class[ServiceClass.BEST_EFFORT]) == {"cancelled": 1, "expired": 1}
 
 
 def test_totals_outlive_streams():

@@ -20,9 +20,10 @@ def lines(gate, t, *events):
 
 def test_a_line_for_each_action():
     gate = Drive(make_profile(m=[10, 12]))
-    register = [RegisterStream("a", make_spec(100, 40)), RegisterStream("b", make_spec(100, 15))]
+    register = [RegisterStream("a", make_spec(100, 40, name="door")), RegisterStream("b", make_spec(100, 15))]
     admitted, rejected = lines(gate, 0, *register)
     assert admitted["action"] == "admitted"
+    assert admitted["name"] == "door"
     assert admitted["category"] == "m/1[8, 8, 3]UINT8"
     assert (rejected["action"], rejected["stream"], rejected["reason"]) == ("rejected", "b", "deadline_miss")
     assert rejected["first_miss"]["streams"] == ["a", "b"]

@@ -337,19 +337,6 @@ class TestInstallation:
         gate.register(2, a=spec())
         assert gate.at(3, RegisterStream("b", wanted, plan)) == [PlanStale("b")]
 
-    def test_plain_edf_is_not_assumed_while_a_plan_made_the_device_wait(self):
-        gate = drive()
-        gate.register(0, a=spec(40, 40, start_in=5))
-        wanted = make_spec(100, 60, model="tiny", start_in=30)
-        plan = self.planned(gate, 6, "b", wanted)
-        assert plan.verdict.test == "sporadic"
-        gate.frames(7, "a")
-        only(gate.at(20), StartJob)
-        assert gate.at(21, RegisterStream("b", wanted, plan)) == [PlanStale("b")], "a job was started by the plan"
-        plan = self.planned(gate, 21, "b", wanted)
-        only(gate.at(22, RegisterStream("b", wanted, plan)), Admitted)
-        assert slots_of(gate) is None
-
 
 class TestWidening:
     def gate(self, **config):

@@ -67,7 +67,7 @@ def test_its_memory_and_ours_get_along_in_one_triton(tool: Tool, triton_server: 
             await bench.connect()
             native, perf_analyzer = Native(bench), PerfAnalyzer(bench, tool)
             for point in bench.points():
-                assert bench.parts.executor.shared
+                assert bench.parts.inference.shared
                 ours = await native.take(point, 40)
                 theirs = await perf_analyzer.take(point, 40)
                 assert len(ours.latencies_ms) == len(theirs.latencies_ms) == 40

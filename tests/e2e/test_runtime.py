@@ -71,7 +71,7 @@ def test_each_frame_gets_what_the_model_says_of_it(triton_server: EmbeddedTriton
     async def main() -> None:
         async with gateway_on(triton_server, triton={"shared_memory": way}) as gateway:
             assert gateway.shared_memory == (way == "auto")
-            assert (await gateway.model_metadata(MODEL)).max_batch_size >= 4
+            assert (gateway.model_facts.metadata(MODEL)).max_batch_size >= 4
             ids = {}
             for shape in SHAPES:
                 registration = await gateway.register(spec(shape))
@@ -216,7 +216,7 @@ def test_a_model_whose_process_was_killed_comes_back_by_itself(own_triton: Embed
             [ticket] = gateway.submit(stream_id, noise(0).tobytes())
             failed = await ticket.result
             assert failed.outcome is Outcome.FAILED, failed
-            [state] = [state for state in await gateway.models() if state.name == MODEL]
+            [state] = [state for state in gateway.model_facts.states() if state.name == MODEL]
             assert state.state == "failed"
             assert "is being reloaded" in state.reason
             assert not gateway.ready

@@ -2,13 +2,12 @@
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from tests.api.served import SMALL, Served, echo
-from tests.field.support import steady
+from tests.field.support import picture, send_together, steady
 
 POISON = 66
 REFUSED = "NaN in layer 3"
@@ -16,10 +15,6 @@ REFUSED = "NaN in layer 3"
 WINDOWS = {"early_dispatch": False}
 #: The stand-in takes a millisecond.
 TIMES = {SMALL: {1: 3.0, 2: 3.0, 4: 3.0, 8: 3.0}}
-
-
-def picture(value):
-    return bytes([value]) * 192
 
 
 def refuses_poison(frames: np.ndarray) -> str:
@@ -30,14 +25,6 @@ def refuses_poison(frames: np.ndarray) -> str:
 def served():
     with Served(times=TIMES, scheduling=WINDOWS) as served:
         yield served
-
-
-def send_together(served, urls, values):
-    def send(url, value):
-        return served.http.post(url, content=picture(value))
-
-    with ThreadPoolExecutor(len(urls)) as pool:
-        return list(pool.map(send, urls, values))
 
 
 def four_cameras(served, deadline_ms):

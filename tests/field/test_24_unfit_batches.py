@@ -1,20 +1,16 @@
 """Report 24: models without a batch axis, and models whose batches fail although their configuration promises them."""
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.api.served import SMALL, Served, echo
+from tests.field.support import send_together
 from tests.stand_in import Model
 
 #: A picture in a layout with an axis of its own for the one picture that it is.
 WHOLE = (1, 3, 8, 8)
 TIMES = {SMALL: {1: 3.0, 2: 4.0, 4: 5.0, 8: 6.0}}
-
-
-def picture(value):
-    return bytes([value]) * 192
 
 
 def register(served, count, **fields):
@@ -24,14 +20,6 @@ def register(served, count, **fields):
         assert answer.status_code == 201, answer.text
         urls.append(answer.json()["frames_url"])
     return urls
-
-
-def send_together(served, urls, values):
-    def send(url, value):
-        return served.http.post(url, content=picture(value))
-
-    with ThreadPoolExecutor(len(urls)) as pool:
-        return list(pool.map(send, urls, values))
 
 
 def pictures(answers):

@@ -6,9 +6,19 @@ from random import Random
 
 from gateway.core.actions import Admitted, DeliverFrames, DropFrames, PlanStale, StartJob, WindowWidened
 from gateway.core.batch import NEVER_NS
-from gateway.core.events import EVENT_RANK, CloseStream, FramesArrived, JobFinished, RegisterStream, Tick, WidenWindows
+from gateway.core.events import (
+    EVENT_RANK,
+    CloseStream,
+    FramesArrived,
+    JobFailed,
+    JobFinished,
+    RegisterStream,
+    Tick,
+    WidenWindows,
+)
 from gateway.core.types import NS_PER_MS as MS
 from gateway.core.types import ServiceClass
+from tests.properties.memory import Memory
 from tests.properties.mirror import Mirror
 
 
@@ -53,9 +63,11 @@ class Rig:
         self.rng = Random(seed)
         self.missing, self.shorter, self.rogues = missing, shorter, set(rogues)
         self.plan_delay, self.widen = plan_delay, widen
+        self.overrun = False
         self.counts = Counter()
         self.bad = []
         self.mirror = Mirror()
+        self.memory = Memory()
         self._heap = []
         self._n = 0
         self._best_effort = set()
@@ -86,6 +98,7 @@ class Rig:
                 if key
             ]
             if not due:
+                assert self.memory.arena.batches == 0
                 return self
             first = min(due)
             if self._finish and first == (*self._finish[:2], 0):
@@ -122,7 +135,11 @@ class Rig:
         self.at(now_ns + delay_ns, RegisterStream(stream_id, spec, plan))
 
     def _handle(self, now_ns, event):
+        if isinstance(event, JobFinished | JobFailed):
+            self.memory.call_ended(event.job_id)
+        room = self.engine.room(event.stream_id) if isinstance(event, FramesArrived) else 1
         actions = self.engine.handle(event, now_ns)
+        self.memory.carry_out(actions, room)
         self.log += [(now_ns, action) for action in actions]
         self.mirror.carry_out(actions, now_ns)
         for action in actions:
@@ -148,7 +165,7 @@ class Rig:
                     self._outcomes(now_ns, action.frames, [action.outcome] * len(action.frames))
                 case WindowWidened():
                     self.counts["widened"] += 1
-        check_slots(self.engine, now_ns)
+        check_slots(self.engine, now_ns, overrun=self.overrun)
 
     def _outcomes(self, now_ns, frames, outcomes):
         for frame, outcome in zip(frames, outcomes, strict=True):

@@ -179,7 +179,7 @@ def test_the_first_execution_after_a_load_is_no_overrun():
 
     async def main():
         async with scene() as at:
-            at.gateway._parts.executor.warmth.forget("echo")
+            at.gateway._parts.inference.warmth.forget("echo")
             at.triton.delay_s = lambda call: SLOW_S
             await at.send()
             assert at.watcher.causes[-1] == "warm_up"
@@ -206,7 +206,7 @@ def test_warmth():
 def test_a_restarted_triton_is_warmed_again():
     async def main():
         async with scene() as at:
-            warmth = at.gateway._parts.executor.warmth
+            warmth = at.gateway._parts.inference.warmth
             seen = []
             at.triton.delay_s = lambda call: (
                 seen.append(warmth.knows(Category("echo", "1", call.shape[1:]), call.rows)) or 0

@@ -222,10 +222,30 @@ class TestHandOver:
 
 
 def test_frames_may_be_spread_over_more_batches_than_they_would_fill(arena: Arena) -> None:
-    """Several batches of a window can have some room left, and some of them are yet to be begun."""
-    arena.reserve(3, FRAME, BATCH)
-    for job in (1, 2, 3):
-        arena.place(job, memoryview(bytes(FRAME)))
+    """How many is the engine's to say, after the reservation; those that find no room lie elsewhere."""
+    arena.reserve(5, FRAME, BATCH)
+    for job in range(5):
+        arena.place(job, memoryview(bytes([job]) * FRAME))
     arena.unreserve()
-    for job in (1, 2, 3):
-        arena.drop(job)
+    spans = [arena.start(job, 1) for job in range(5)]
+    assert [set(span.view) for span in spans] == [{job} for job in range(5)]
+    assert [span.offset is None for span in spans] == [False] * 3 + [True] * 2
+    assert arena.overflows == 2
+    for job in range(5):
+        arena.call_ended(job)
+        arena.finish(job)
+    assert arena.free_bytes == 3 * BLOCK
+
+
+def test_what_is_spread_leaves_room_for_others(arena: Arena) -> None:
+    arena.reserve(2, FRAME, BATCH, leave_bytes=2 * BLOCK)
+    for job in (1, 2):
+        arena.place(job, memoryview(bytes([job]) * FRAME))
+    arena.unreserve()
+    assert arena.free_bytes == 2 * BLOCK
+    arena.move(2, 0, 0)
+    arena.hand_over(2, [(3, 0)])
+    assert set(arena.start(3, 1).view) == {2}
+    arena.call_ended(3)
+    arena.finish(3)
+    arena.drop(1)

@@ -158,11 +158,13 @@ def test_a_stop_right_after_a_failed_job_is_not_lost() -> None:
 
 def test_35_a_model_that_cannot_be_loaded_does_not_stop_the_others() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
-        states = {state.name: (state.state, state.reason) for state in await gateway.models()}
+        states = {state.name: (state.state, state.reason) for state in gateway.model_facts.states()}
         assert states["echo"] == ("ready", "")
         assert states["broken"][0] == "failed"
         assert "Protobuf parsing failed" in states["broken"][1]
+        assert "zoo" not in states["broken"][1]
         assert states["nowhere"][0] == "failed"
+        assert "framegate zoo build nowhere" in states["nowhere"][1]
         with pytest.raises(ModelNotLoaded, match="Protobuf parsing failed"):
             await gateway.register(make_spec(model="broken"))
         record = await admitted(gateway)
@@ -195,7 +197,7 @@ def test_30_every_batch_that_may_be_formed_is_warmed_before_the_model_is_ready()
 
 def test_a_model_that_fails_in_its_warm_up_is_reported_with_the_batch() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
-        [state] = await gateway.models()
+        [state] = gateway.model_facts.states()
         assert state.state == "failed"
         assert "with 1 frames failed: no kernel" in state.reason
 

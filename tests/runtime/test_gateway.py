@@ -438,14 +438,14 @@ def test_a_result_that_overtook_another_is_shown_after_it() -> None:
 
 def test_models_and_metadata() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
-        states = {state.name: state.state for state in await gateway.models()}
+        states = {state.name: state.state for state in gateway.model_facts.states()}
         assert states == {"echo": "ready", "idle": "absent"}
-        metadata = await gateway.model_metadata("echo")
+        metadata = gateway.model_facts.metadata("echo")
         assert [tensor.name for tensor in metadata.inputs + metadata.outputs] == ["frames", "echo", "stamp"]
         with pytest.raises(ModelNotLoaded):
-            await gateway.model_metadata("idle")
+            gateway.model_facts.metadata("idle")
         with pytest.raises(UnknownModel):
-            await gateway.model_metadata("echo", "2")
+            gateway.model_facts.metadata("echo", "2")
 
     run(test, Model("echo"), Model("idle", loaded=False))
 
@@ -484,7 +484,7 @@ def test_a_gateway_that_was_not_started_says_so() -> None:
         gateway = Gateway(make_settings("127.0.0.1:9"), make_profile())
         assert not gateway.ready
         with pytest.raises(FramegateError, match="not been started"):
-            await gateway.models()
+            gateway.model_facts.states()
         await gateway.stop()
 
     asyncio.run(main())
@@ -504,7 +504,7 @@ def test_without_triton_the_gateway_runs_and_says_503() -> None:
 
 def test_a_name_that_could_lead_out_of_the_repository_is_never_sent_to_triton() -> None:
     async def test(gateway: Gateway, triton: StandIn) -> None:
-        states = {state.name: state.reason for state in await gateway.models()}
+        states = {state.name: state.reason for state in gateway.model_facts.states()}
         assert "not of the form" in states["../../etc"]
 
     async def main() -> None:

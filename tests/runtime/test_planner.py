@@ -160,9 +160,9 @@ def test_a_new_process_gets_the_profile_again() -> None:
         for _ in range(3):
             plan = await planner.plan(lambda: state, candidate, "b")
             assert plan_of(plan) == admission.plan(state, candidate, "b")
-            assert planner._process is not None
-            planner._process.kill()
-            planner._process.wait()
+            assert planner.child.process is not None
+            planner.child.process.kill()
+            planner.child.process.wait()
 
     run(planner(), test)
 
@@ -174,8 +174,8 @@ def test_a_request_that_takes_too_long_is_ended_and_the_next_one_works() -> None
         began = time.monotonic()
         assert await planner.offers(lambda: state, candidate) is None
         assert 0.2 <= time.monotonic() - began < 2
-        planner._command = Planner("", limit_s=1)._command
-        planner._limit_s = 30
+        planner.child._command = Planner("", limit_s=1).child._command
+        planner.child._limit_s = 30
         assert await planner.offers(lambda: state, candidate)
 
     run(planner(HANG, limit_s=0.2, tries=1), test)
@@ -229,7 +229,7 @@ def test_ctrl_c_in_a_terminal_is_left_to_the_gateway() -> None:
     """It goes to the whole process group; this process ends by end of file, without a word."""
     state, candidate = refused()
     process = subprocess.Popen(
-        Planner("", limit_s=1)._command,
+        Planner("", limit_s=1).child._command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -252,8 +252,8 @@ def test_the_process_yields_to_the_gateway() -> None:
     async def test(planner: Planner) -> None:
         state, candidate = refused()
         await planner.plan(lambda: state, candidate, "")
-        assert planner._process is not None
-        assert os.getpriority(os.PRIO_PROCESS, planner._process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+        assert planner.child.process is not None
+        assert os.getpriority(os.PRIO_PROCESS, planner.child.process.pid) > os.getpriority(os.PRIO_PROCESS, 0)
 
     run(planner(), test)
 
@@ -261,9 +261,9 @@ def test_the_process_yields_to_the_gateway() -> None:
 def test_close_ends_the_process() -> None:
     async def test(planner: Planner) -> None:
         planner.start()
-        while planner._process is None:
+        while planner.child.process is None:
             await asyncio.sleep(0.005)
-        process = planner._process
+        process = planner.child.process
         await planner.close()
         assert process.returncode is not None
 

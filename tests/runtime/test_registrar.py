@@ -10,7 +10,7 @@ import pytest
 from gateway.core import admission
 from gateway.core.actions import Action, Admitted, PlanStale, Rejected, WindowWidened
 from gateway.core.engine import Engine
-from gateway.core.events import CloseStream, Event, RegisterStream, WidenWindows
+from gateway.core.events import CloseStream, Event, FramesArrived, RegisterStream, WidenWindows
 from gateway.core.types import NS_PER_MS, StreamSpec
 from gateway.core.verdict import CounterOffer, Verdict
 from gateway.errors import AdmissionBusy, EngineFailed, TooManyStreams
@@ -198,6 +198,27 @@ def test_a_joint_that_comes_before_the_plan_makes_it_void() -> None:
         assert isinstance(await rig.register("tight", period_ms=100, deadline_ms=40), Admitted)
         assert rig.count(PlanStale) == 1
         assert window_ms(rig) == 20
+
+    run(test)
+
+
+def test_a_long_best_effort_job_that_has_started_since_is_waited_for() -> None:
+    async def test(rig: Rig) -> None:
+        long_ns = 93 * NS_PER_MS
+        rig.executor.connect(rig.driver.post)
+        idle = make_spec(
+            1000, 1000, version="1", model="opaque", service_class="best_effort", internal=True, assumed_ns=long_ns
+        )
+        rig.driver.post(RegisterStream("idle", idle))
+        jobs = iter([FramesArrived("idle")])
+        rig.planner.meanwhile = lambda: [rig.driver.post(event) for event in jobs]
+        registration = asyncio.create_task(rig.register("a", period_ms=60, deadline_ms=68))
+        await asyncio.sleep(0.01)
+        assert (rig.count(PlanStale), registration.done(), rig.planner.asked) == (1, False, ["a"])
+        rig.clock.run()
+        assert isinstance(await registration, Admitted)
+        assert rig.clock.now_ns() == long_ns
+        assert rig.count(PlanStale) == 1
 
     run(test)
 

@@ -152,7 +152,7 @@ def test_stopping_ends_those_that_wait_and_nothing_is_left_behind() -> None:
         answers = await asyncio.gather(*waiting, *checking, return_exceptions=True)
         assert {type(answer) for answer in answers} <= {Stopping, Registration}
         assert Stopping in {type(answer) for answer in answers}
-        assert [planner._process for planner in planners(gateway)] == [None, None]
+        assert [planner.child.process for planner in planners(gateway)] == [None, None]
 
     run(test)
 
@@ -161,12 +161,12 @@ def test_a_planner_that_is_killed_or_stopped_costs_nothing_but_time(caplog: pyte
     async def test(gateway: Gateway, triton: StandIn) -> None:
         await admitted(gateway)
         plans, _ = planners(gateway)
-        plans._limit_s = 3  # a new one has to be up within it
-        assert plans._process is not None
-        os.kill(plans._process.pid, signal.SIGKILL)
+        plans.child._limit_s = 3  # a new one has to be up within it
+        assert plans.child.process is not None
+        os.kill(plans.child.process.pid, signal.SIGKILL)
         await admitted(gateway)
-        assert plans._process is not None
-        os.kill(plans._process.pid, signal.SIGSTOP)
+        assert plans.child.process is not None
+        os.kill(plans.child.process.pid, signal.SIGSTOP)
         await admitted(gateway)
         assert not (await gateway.check(make_spec())).rejected
         assert len(gateway.streams()) == 3

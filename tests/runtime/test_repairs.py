@@ -51,7 +51,7 @@ def test_a_dead_model_is_unloaded_and_loaded_again(caplog: pytest.LogCaptureFixt
         record = await admitted(gateway)
         triton.error = dead_until_loaded(triton)
         assert await outcome(gateway, record.stream_id) == (Outcome.FAILED, DEAD)
-        [state] = await gateway.models()
+        [state] = gateway.model_facts.states()
         assert state.state == "failed"
         assert DEAD in state.reason
         with pytest.raises(ModelNotLoaded, match="is being reloaded"):
@@ -60,7 +60,7 @@ def test_a_dead_model_is_unloaded_and_loaded_again(caplog: pytest.LogCaptureFixt
         assert gateway.triton_ready
         await until(lambda: gateway.ready, 3)
         assert [call.method for call in triton.calls if call.method != "infer"] == ["unload", "load"]
-        assert (await gateway.models())[0].state == "ready"
+        assert gateway.model_facts.states()[0].state == "ready"
         await until(lambda: {(n, *shape) for n in (1, 2) for shape in (SHAPE, LARGE)} <= _shapes(triton), 3)
         assert await outcome(gateway, record.stream_id) == (Outcome.MET, "")
 

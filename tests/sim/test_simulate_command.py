@@ -4,6 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from benchmarks import synthetic_profile
 from gateway.sim.command import simulate
 from gateway.sim.trace import write_trace
 from tests.core.factories import make_profile, make_spec, make_trace
@@ -67,12 +68,45 @@ def test_errors_are_one_line(files, tmp_path):
     assert result.exit_code == 2
     assert "error: line 1: expected" in result.output
     endless = tmp_path / "endless.jsonl"
-    endless.write_text("\n".join(write_trace(make_trace([(0, make_spec())]))))
-    assert "a duration is needed" in run(endless, *files[1:]).output
+    endless.write_text("\n".join(write_trace(make_trace([(0, make_spec(name="door"))]))))
+    endless_said = "error: stream-1 (door) is unbounded: say with --duration-ms when to stop"
+    assert endless_said in run(endless, *files[1:]).output
     assert run(endless, *files[1:], "--duration-ms", 500).exit_code == 0
     not_a_profile = run(files[0], "--profile", bad)
     assert not_a_profile.exit_code == 2
     assert "schema 1" in not_a_profile.output
+
+
+def test_delayed_jobs_overrun_and_are_adapted_to(tmp_path):
+    """Of ten jobs the third and fourth take 30 ms more; a smaller profiled shape then pays that back."""
+    profile, trace = tmp_path / "gpu.json", tmp_path / "trace.jsonl"
+    profile.write_text(json.dumps(synthetic_profile.profile().to_dict()))
+    spec = make_spec(100, 90, model="resnet50", shape=(224, 224, 3), frames=10)
+    trace.write_text("\n".join(write_trace(make_trace([(0, spec)]))))
+    log = tmp_path / "log.jsonl"
+    arguments = [trace, "--profile", profile, "--delay-jobs", 2, "--delay-ms", 30, "--delay-at-ms", 150, "--log", log]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "frames ran at a smaller shape" in result.output
+    assert "degraded" not in run(*arguments, "--no-adaptation").output
+    ends = [json.loads(line) for line in log.read_text().splitlines()]
+    took = [line["actual_ns"] // 1_000_000 for line in ends if line["action"] == "deliver_frames"]
+    assert took == [8, 8, 38, 38, 8, 8, 8, 8, 8, 8]
+    assert run(*arguments, "--delay-jobs", -1).exit_code == 2
+
+
+def test_that_nothing_was_admitted_is_said_and_the_status(files, tmp_path):
+    trace = tmp_path / "tight.jsonl"
+    tight = make_spec(100, 5, frames=4, name="door")
+    trace.write_text("\n".join(write_trace(make_trace([(0, tight)]))))
+    for more in ((), ("--json",)):
+        result = run(trace, *files[1:], *more)
+        assert result.exit_code == 1
+        assert "no stream was admitted, so nothing ran" in result.stderr
+    assert json.loads(result.stdout)["refused"] == 1
+    fits = make_spec(100, 50, frames=4)
+    trace.write_text("\n".join(write_trace(make_trace([(0, tight), (0, fits)]))))
+    assert run(trace, *files[1:]).exit_code == 0
 
 
 def test_options_have_to_make_sense(files):

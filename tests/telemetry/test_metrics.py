@@ -137,10 +137,13 @@ class Gateway:
     def __init__(self):
         self.ready = self.triton_ready = True
         self.totals = SimpleNamespace(refused=Counter(stream_closed=2), streams=Counter(idle=2, asked=1))
-        self.arena = SimpleNamespace(region=SimpleNamespace(size=1000, beside_bytes=50), free_bytes=900, moves=3)
+        self.arena = SimpleNamespace(
+            region=SimpleNamespace(size=1000, beside_bytes=50), free_bytes=900, moves=3, overflows=2
+        )
         self.streams = ()
         self.categories = ()
         self.models = {}
+        self.by_class = {}
 
     def view(self):
         return EngineView(
@@ -154,6 +157,7 @@ class Gateway:
             utilization=0.25,
             models=self.models,
             refused={},
+            by_class=self.by_class,
         )
 
 
@@ -176,6 +180,16 @@ def test_the_books_balance():
     ended = sum(value for key, value in seen.items() if key[0] == "framegate_frames_total")
     assert seen["framegate_frames_accepted_total", "echo"] == ended + seen["framegate_frames_in_flight", "echo"] == 10
     assert seen["framegate_frames_total", "echo", "failed"] == 0  # absent is not zero to a query
+
+
+def test_ended_frames_are_told_apart_by_what_was_promised():
+    gateway, metrics = collected()
+    gateway.by_class = {ServiceClass.REAL_TIME: {Outcome.MET: 6}, ServiceClass.BEST_EFFORT: {Outcome.MISSED: 3}}
+    seen = samples(metrics)
+    name = "framegate_frames_by_class_total"
+    assert seen[name, "met", "real_time"] == 6
+    assert seen[name, "missed", "real_time"] == 0  # absent is not zero to a query
+    assert seen[name, "best_effort", "missed"] == 3
 
 
 def test_refusals_of_gateway_and_api_are_one_book():
@@ -218,6 +232,7 @@ def test_gauges():
     assert seen["framegate_arena_bytes",] == 1000
     assert seen["framegate_arena_free_bytes",] == 900
     assert seen["framegate_arena_moves_total",] == 3
+    assert seen["framegate_arena_overflows_total",] == 2
     assert seen["framegate_shm_free_bytes",] == 50
     assert seen["framegate_streams_ended_total", "idle"] == 2
     assert seen["framegate_build_info", "1"] == 1

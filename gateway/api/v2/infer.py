@@ -1,31 +1,27 @@
-"""`POST /v2/models/{model}/infer`: answered by bare ASGI, as frames are, for the same reason."""
+"""`POST /v2/models/{model}/infer`: a call that belongs to no camera."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from gateway.api.admission import evidence, refusal
-from gateway.api.limits import UNREAD, refuse
-from gateway.api.problems import problem_response
-from gateway.api.state import ApiState
+from gateway.api.post import PostCalls
 from gateway.api.v2.names import check_model, check_version
+from gateway.api.v2.refusals import call_refusal
 from gateway.api.v2.reply import InferReply
 from gateway.api.v2.request import InferRequest, json_size
-from gateway.errors import (
-    BadInference,
-    FramegateError,
-    MethodNotAllowed,
-    UnsupportedMediaType,
-)
+from gateway.errors import BadInference, FramegateError, UnsupportedMediaType
+from gateway.runtime.call_tensors import check_inputs
 from gateway.runtime.calls import Answer, Call, CallRefused
 from gateway.triton.tensors import BINARY_ONLY
+from gateway.triton.types import ModelMetadata
 
 
-class PostInfer:
-    """ASGI middleware that answers infer calls and passes on everything else.
+class PostInfer(PostCalls):
+    """Infer calls.
 
     If the client goes away while it waits, the call's rows leave the queue; what has been sent to Triton runs to its
     end.
@@ -33,39 +29,12 @@ class PostInfer:
 
     path = "/v2/models/{model}/infer"
     version_path = "/v2/models/{model}/versions/{version}/infer"
-    _pattern = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
+    pattern = re.compile("/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 
-    def __init__(self, app: ASGIApp, state: ApiState) -> None:
-        self._app = app
-        self._state = state
-        self._gateway = state.gateway
-        self._limits = state.settings.limits
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the call, if it is ours."""
-        found = self._pattern.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
-            await self._app(scope, receive, send)
-            return
-        scope["endpoint"] = self  # for `CountAnswers`, as a router would
-        limit_bytes = self._limits.max_body_bytes
-        try:
-            if scope["method"] != "POST":
-                raise MethodNotAllowed(f"{scope['method']} is not allowed here; POST is.")
-            await self._post(found[1], found[2] or "", scope, receive, send)
-        except MethodNotAllowed as error:
-            await refuse(error, limit_bytes, receive, send, {"Allow": "POST"}, path=scope["path"])
-        except UNREAD as error:
-            await refuse(error, limit_bytes, receive, send, path=scope["path"])
-        except FramegateError as error:
-            await problem_response(error, path=scope["path"])(scope, receive, send)
-
-    async def _post(self, model: str, version: str, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._state.metrics.refused
+    async def _post(self, found: re.Match[str], scope: Scope, receive: Receive, send: Send) -> None:
+        model, version, refused = found[1], found[2] or "", self._state.metrics.refused
         try:
             request = await self._read(model, version, scope, receive)
-            if request is not None:
-                await self._check_json_outputs(model, version, request)
         except FramegateError as error:
             refused[error.code] += 1
             raise
@@ -98,19 +67,12 @@ class PostInfer:
         most = self._limits.max_body_bytes
         limit_bytes = min(most, self._limits.max_tensor_json_bytes) if size is None else most
         body = await self._state.uploads.read(scope, receive, limit_bytes)
-        return None if body is None else await self._state.parser.parse(body, size)
-
-    async def _check_json_outputs(self, model: str, version: str, request: InferRequest) -> None:
-        """Refuse before it is run what could not be said."""
-        metadata = await self._gateway.model_metadata(model, version)
-        names = {wanted.name for wanted in request.outputs}
-        for output in metadata.outputs:
-            asked = not names or output.name in names
-            if asked and output.datatype in BINARY_ONLY and not request.is_binary(output.name):
-                raise BadInference(
-                    f"sending {output.datatype} data via JSON is not supported. Please use the binary data format for "
-                    f"output '{output.name}': 'binary_data', or 'binary_data_output' for all"
-                )
+        if body is None:
+            return None
+        found = self._gateway.model_facts.metadata(model, version)
+        request = await self._state.parser.parse(body, size, partial(check_inputs, found))
+        _check_json_outputs(found, request)
+        return request
 
     async def _while_wanted(self, call: Call, receive: Receive) -> Answer | None:
         """Run the call; None if the client went away first."""
@@ -120,10 +82,22 @@ class PostInfer:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             return work.result() if work.done() else None
         except CallRefused as error:
-            raise refusal(evidence(error.answer, lambda _: ""), (), error.answer.spec) from None
+            raise call_refusal(error.answer, self._state.planned_profile) from None
         finally:
             work.cancel()
             gone.cancel()
+
+
+def _check_json_outputs(model: ModelMetadata, request: InferRequest) -> None:
+    """Refuse before it is run what could not be said."""
+    names = {wanted.name for wanted in request.outputs}
+    for output in model.outputs:
+        asked = not names or output.name in names
+        if asked and output.datatype in BINARY_ONLY and not request.is_binary(output.name):
+            raise BadInference(
+                f"sending {output.datatype} data via JSON is not supported. Please use the binary data format for "
+                f"output '{output.name}': 'binary_data', or 'binary_data_output' for all"
+            )
 
 
 async def _gone(receive: Receive) -> None:
@@ -141,6 +115,7 @@ def _check_encoding(scope: Scope) -> None:
 
 
 async def _send(reply: InferReply, scope: Scope, send: Send) -> None:
+    await reply.prepare()
     if reply.large and not reply.mixed and scope["http_version"] != "1.0":  # which knows no answer of unknown length
         headers, pieces = reply.in_pieces()
         await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from gateway.api.results import AT_ONCE_BYTES
@@ -19,13 +20,15 @@ from gateway.triton.types import Tensor
 Headers = list[tuple[bytes, bytes]]
 
 _EMPTY_DATA = b'"data":[]'
+#: What writing a string costs beside its characters, in characters.
+_STRING_CHARS = 16
 
 
 class InferReply:
     """The answer of one call.
 
     Outputs as JSON are written piece by piece where they are large: writing takes 3 to 5 ms per MB, and the loop does
-    nothing else meanwhile.
+    nothing else meanwhile. Strings are written by `prepare`, for one of them may turn out to be no text.
 
     Raises:
         BadInference: An output has no form in JSON.
@@ -36,7 +39,8 @@ class InferReply:
         document |= {"model_name": model, "model_version": answer.version}
         if request.deadline_ns is not None:
             document["parameters"] = _said_of(answer)
-        self._plain: list[Any] = []
+        self._plain: list[Iterable[bytes]] = []
+        self._strings: list[int] = []
         self._binary: list[bytes | memoryview] = []
         document["outputs"] = [self._output(tensor, binary=request.is_binary(tensor.name)) for tensor in answer.outputs]
         self._json_bytes = sum(tensor.data.nbytes if isinstance(tensor.data, memoryview) else len(tensor.data)
@@ -49,10 +53,27 @@ class InferReply:
             self._binary.append(tensor.data)
             return said | {"parameters": {"binary_data_size": len(tensor.data)}}
         try:
-            self._plain.append(to_json(tensor.name, tensor.datatype, tensor.data))
+            data = to_json(tensor.name, tensor.datatype, tensor.data)
         except BadTensor as error:
             raise BadInference(str(error)) from None
+        if isinstance(data, np.ndarray):
+            self._plain.append(_numbers(data))
+        else:
+            self._strings.append(len(self._plain))
+            self._plain.append(_strings(data))
         return said | {"data": []}
+
+    async def prepare(self) -> None:
+        """Write the strings; others get their turn meanwhile.
+
+        Raises:
+            BadInference: One of them is not UTF-8.
+        """
+        try:
+            for index in self._strings:
+                self._plain[index] = [piece async for piece in _with_pauses(self._plain[index])]
+        except BadTensor as error:
+            raise BadInference(str(error)) from None
 
     @property
     def large(self) -> bool:
@@ -89,9 +110,8 @@ class InferReply:
         ]
 
     async def _slowly(self) -> AsyncIterator[bytes]:
-        for piece in self._json():
+        async for piece in _with_pauses(self._json()):
             yield piece
-            await asyncio.sleep(0)
 
     def _json(self) -> Iterator[bytes]:
         # The data are left out of the document, and put into it piece by piece. A name could hold the mark, but only
@@ -99,17 +119,36 @@ class InferReply:
         around = self._head.split(_EMPTY_DATA)
         for before, data in zip(around, self._plain, strict=False):
             yield before + b'"data":['
-            step = _step(data)
-            for start in range(0, len(data), step):
-                written = orjson.dumps(data[start : start + step], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
-                yield written + b"," if start + step < len(data) else written
+            yield from data
             yield b"]"
         yield around[-1]
 
 
-def _step(data: Any) -> int:  # noqa: ANN401 - an array or a list
-    size = data.nbytes if isinstance(data, np.ndarray) else sum(map(len, data))
-    return max(1, len(data) * AT_ONCE_BYTES // max(1, size))
+async def _with_pauses(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(0)
+
+
+def _numbers(array: npt.NDArray[Any]) -> Iterator[bytes]:
+    """Give an array's elements as JSON, a piece at a time."""
+    step = max(1, AT_ONCE_BYTES // array.itemsize)
+    for start in range(0, len(array), step):
+        written = orjson.dumps(array[start : start + step], option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+        yield written + b"," if start + step < len(array) else written
+
+
+def _strings(texts: Iterator[str]) -> Iterator[bytes]:
+    """Give strings as JSON, a piece at a time."""
+    before, some, size = b"", list[str](), 0
+    for text in texts:
+        some.append(text)
+        size += len(text) + _STRING_CHARS
+        if size >= AT_ONCE_BYTES:
+            yield before + orjson.dumps(some)[1:-1]
+            before, some, size = b",", [], 0
+    if some:
+        yield before + orjson.dumps(some)[1:-1]
 
 
 def _said_of(answer: Answer) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from gateway.core.types import MAX_INTERVAL_NS, MIN_INTERVAL_NS, NS_PER_MS
-from gateway.errors import BadInference, NotSupported
+from gateway.errors import BadInference, BodyTooLarge, NotSupported
 from gateway.triton.tensors import BYTES, ELEMENT_BYTES, BadTensor, check_size, from_json
 from gateway.triton.types import Tensor
 
@@ -25,6 +25,8 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 #: More axes than this has no model; more elements no body.
 _MOST_AXES = 16
 _MOST_ELEMENTS = 1 << 40
+#: Elements of BYTES where nobody says how many there may be.
+MOST_STRINGS = 1 << 20
 _MOST_ID_CHARS = 1_024
 #: An input's or output's.
 _MOST_NAME_CHARS = 256
@@ -40,6 +42,14 @@ _NO_SHARED_MEMORY = (
     "the body, as binary data"
 )
 _NO_CLASSIFICATION = "'classification' is not supported: ask for the output itself and take its largest elements"
+
+
+class TooLong(Exception):
+    """The body is well formed so far, and to look through its BYTES tensors would hold up others."""
+
+
+def _any(_inputs: Sequence[Tensor]) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +99,27 @@ def json_size(values: list[bytes]) -> int | None:
     return int(values[0])
 
 
-def parse(body: bytes | memoryview, size: int | None) -> InferRequest:
+def parse(
+    body: bytes | memoryview,
+    size: int | None,
+    *,
+    check: Callable[[Sequence[Tensor]], object] = _any,
+    most_elements: int = MOST_STRINGS,
+    at_once: int | None = None,
+) -> InferRequest:
     """Return what `body` asks for; its first `size` bytes are JSON, all of it if None.
+
+    Args:
+        body: As it came.
+        size: Of the JSON.
+        check: Raises for inputs that the model does not have. It is given what is said of them, without their data.
+        most_elements: Elements that the BYTES inputs may have together.
+        at_once: With more than these they are not looked at here; None: with however many they are.
 
     Raises:
         BadInference, NotSupported: It is malformed, or asks for what there is not.
+        BodyTooLarge: It has more than `most_elements`.
+        TooLong: It has more than `at_once`.
     """
     view = memoryview(body)
     if size is None:
@@ -110,25 +136,45 @@ def parse(body: bytes | memoryview, size: int | None) -> InferRequest:
     if type(document) is not dict:
         raise BadInference("the request must be a JSON object")
     try:
-        return _read(document, view[size:])
+        request, declared = _read(document, view[size:])
+        check(request.inputs)
+        _check_work(request.inputs, most_elements, at_once)
+        request.inputs = tuple(map(_with_data, declared, request.inputs))
     except BadTensor as error:
         raise BadInference(str(error)) from None
+    return request
 
 
-def _read(document: dict[str, Any], rest: memoryview) -> InferRequest:
+def _check_work(inputs: Sequence[Tensor], most_elements: int, at_once: int | None) -> None:
+    """Raise for more strings than may be: by what the shapes say, before one of them is looked at."""
+    elements = sum(math.prod(tensor.shape) for tensor in inputs if tensor.datatype == BYTES)
+    if elements > most_elements:
+        raise BodyTooLarge(
+            f"The BYTES inputs have {elements} elements; {most_elements} are allowed in a call "
+            "(FRAMEGATE_LIMITS__MAX_BYTES_ELEMENTS).",
+            limit_elements=most_elements,
+        )
+    if at_once is not None and elements > at_once:
+        raise TooLong(f"{elements} elements")
+
+
+def _read(document: dict[str, Any], rest: memoryview) -> tuple[InferRequest, list[_Data]]:
+    """Return the call, its inputs without their data, and where those are."""
     identifier = document.get("id")
     if not (identifier is None or type(identifier) in (str, int)) or len(str(identifier)) > _MOST_ID_CHARS:
         raise BadInference(f"'id' must be a string of at most {_MOST_ID_CHARS} characters")
     deadline_ns, timeout_ns, binary_output, others = _parameters(document)
-    return InferRequest(
+    inputs, data = _inputs(_objects(document, "inputs"), rest)
+    request = InferRequest(
         id=identifier,
-        inputs=_inputs(_objects(document, "inputs"), rest),
+        inputs=inputs,
         outputs=tuple(map(_output, _objects(document, "outputs"))) if "outputs" in document else (),
         binary_output=binary_output,
         deadline_ns=deadline_ns,
         timeout_ns=timeout_ns,
         parameters=others,
     )
+    return request, data
 
 
 def _objects(document: Mapping[str, Any], member: str) -> list[dict[str, Any]]:
@@ -155,19 +201,36 @@ def _parameters_of(item: Mapping[str, Any], what: str) -> dict[str, Any]:
 # ---------------------------------------------------------------- inputs
 
 
-def _inputs(items: list[dict[str, Any]], rest: memoryview) -> tuple[Tensor, ...]:
-    tensors, offset = [], 0
+#: Bytes of the body, or an input's `data` in JSON.
+_Data = memoryview | list[Any]
+
+
+def _inputs(items: list[dict[str, Any]], rest: memoryview) -> tuple[tuple[Tensor, ...], list[_Data]]:
+    """Return the inputs without their data, and the data, which nobody has looked at yet."""
+    tensors: list[Tensor] = []
+    found: list[_Data] = []
+    offset = 0
     for item in items:
-        tensor, taken = _input(item, rest[offset:])
-        offset += taken
+        tensor, size = _input(item, len(rest) - offset)
+        found.append(item["data"] if size is None else rest[offset : offset + size])
+        offset += size or 0
         tensors.append(tensor)
     if offset != len(rest):
         raise BadInference(f"{len(rest)} bytes follow the JSON, but the inputs' 'binary_data_size' make {offset}")
-    return tuple(tensors)
+    return tuple(tensors), found
 
 
-def _input(item: dict[str, Any], rest: memoryview) -> tuple[Tensor, int]:
-    """Return an input, and how many bytes of `rest` are its."""
+def _with_data(data: _Data, tensor: Tensor) -> Tensor:
+    """Return the input with its data, once they have been looked through."""
+    name, datatype, shape = tensor.name, tensor.datatype, tensor.shape
+    if not isinstance(data, memoryview):
+        return replace(tensor, data=from_json(name, datatype, shape, data))
+    check_size(name, datatype, shape, data)
+    return replace(tensor, data=data)
+
+
+def _input(item: dict[str, Any], left: int) -> tuple[Tensor, int | None]:
+    """Return an input without its data, and how many of the `left` bytes are its; None: they are in the JSON."""
     name = _named(item, "input")
     datatype, shape = item.get("datatype"), _shape(name, item.get("shape"))
     if type(datatype) is not str or (datatype not in ELEMENT_BYTES and datatype != BYTES):
@@ -175,18 +238,14 @@ def _input(item: dict[str, Any], rest: memoryview) -> tuple[Tensor, int]:
     size: int | None = None
     for key, value in _parameters_of(item, f"input '{name}'").items():
         if key == "binary_data_size":
-            size = _size(name, value, len(rest))
+            size = _size(name, value, left)
         elif key.startswith("shared_memory_"):
             raise NotSupported(f"input '{name}': {_NO_SHARED_MEMORY}.")
         else:
             raise BadInference(f"input '{name}' has an unknown parameter '{key[:_SHOWN_CHARS]}'")
     if (size is None) == ("data" not in item):
         raise BadInference(f"input '{name}' must have one of 'data' and 'binary_data_size'")
-    if size is None:
-        return Tensor(name, datatype, shape, from_json(name, datatype, shape, item["data"])), 0
-    data = rest[:size]
-    check_size(name, datatype, shape, data)
-    return Tensor(name, datatype, shape, data), size
+    return Tensor(name, datatype, shape, b""), size
 
 
 def _shape(name: str, shape: object) -> tuple[int, ...]:
@@ -234,9 +293,10 @@ def _parameters(
     for key, value in _parameters_of(document, "the request").items():
         match key:
             case "deadline_ms":
-                deadline_ns = _interval(key, value, NS_PER_MS)
+                deadline_ns = _interval(key, value, "milliseconds", NS_PER_MS)
             case "timeout":
-                timeout_ns = _interval(key, value, _NS_PER_US) if value != 0 or type(value) is not int else None
+                if value != 0 or type(value) is not int:
+                    timeout_ns = _interval(key, value, "microseconds", _NS_PER_US)
             case "binary_data_output":
                 binary_output = _flag(key, value)
             case "priority" if value != 0:
@@ -252,12 +312,12 @@ def _parameters(
     return deadline_ns, timeout_ns, binary_output, others
 
 
-def _interval(key: str, value: object, unit_ns: int) -> int:
+def _interval(key: str, value: object, unit: str, unit_ns: int) -> int:
     """Return a relative time in ns. JSON has no numbers that are not finite."""
     if type(value) in (int, float) and MIN_INTERVAL_NS <= value * unit_ns <= MAX_INTERVAL_NS:  # type: ignore[operator]
         return round(value * unit_ns)  # type: ignore[operator]
     least, most = MIN_INTERVAL_NS / unit_ns, MAX_INTERVAL_NS / unit_ns
-    raise BadInference(f"parameter '{key}' must be a number from {least:g} to {most:g}")
+    raise BadInference(f"parameter '{key}' must be a number of {unit}, from {least:g} to {most:.0f}")
 
 
 def _flag(key: str, value: object) -> bool:

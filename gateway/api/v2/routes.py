@@ -39,7 +39,7 @@ async def _found(state: ApiState, model: str, version: str) -> ModelMetadata:
     check_model(model)
     if version:
         check_version(model, version)
-    return await state.gateway.model_metadata(model, version)
+    return state.gateway.model_facts.metadata(model, version)
 
 
 # ---------------------------------------------------------------- statistics
@@ -48,7 +48,7 @@ async def _found(state: ApiState, model: str, version: str) -> ModelMetadata:
 async def _statistics(state: ApiState, model: str = "", version: str = "") -> Response:
     if model:
         await _found(state, model, version)
-    return Response(dump(await state.gateway.model_statistics(model, version)), media_type="application/json")
+    return Response(dump(await state.gateway.model_facts.statistics(model, version)), media_type="application/json")
 
 
 @router.get("/models/stats", responses={200: {"model": ModelStatistics}, **describe(TritonUnavailable)})
@@ -119,14 +119,14 @@ async def version_ready(model: str, version: str, state: State) -> Response:
 async def model_config(model: str, state: State) -> Response:
     """Return Triton's configuration of a model."""
     await _found(state, model, "")
-    return Response(dump(await state.gateway.model_config(model)), media_type="application/json")
+    return Response(dump(await state.gateway.model_facts.config(model)), media_type="application/json")
 
 
 @router.get("/models/{model}/versions/{version}/config", responses={**_JSON, **_KNOWN})
 async def version_config(model: str, version: str, state: State) -> Response:
     """Return Triton's configuration of one version."""
     await _found(state, model, version)
-    return Response(dump(await state.gateway.model_config(model, version)), media_type="application/json")
+    return Response(dump(await state.gateway.model_facts.config(model, version)), media_type="application/json")
 
 
 # ---------------------------------------------------------------- what is not here

@@ -1,0 +1,55 @@
+"""What the device has done since a record, held against what plain EDF would have done: does a plan of then still hold?
+
+The sporadic test (`gateway.core.sporadic`) speaks of plain EDF, under which work out of turn starts only while nothing
+promised is ready, and takes at most B. Between the record and the plan's installation other rules were in force: a plan
+of an exact test, or a longer B, or none since nothing was promised. What they allowed may be too much for the plan.
+
+Only the last *stray* matters, that is the last job that started out of turn: where one starts while nothing promised is
+ready, a new busy period begins, and what was before is forgotten. So is all of it when nothing promised is ready and
+the device is idle, or has no more to do than B: a job of that length might have started just now.
+"""
+
+from __future__ import annotations
+
+from gateway.core.batch import NEVER_NS
+from gateway.core.device import Device
+from gateway.core.edf import ReadyQueue
+
+
+class Course:
+    """See the module's docstring.
+
+    Attributes:
+        started: Counts the jobs started.
+    """
+
+    def __init__(self) -> None:
+        self.started = 0
+        self._stray = 0
+        self._stray_ns = 0
+
+    def start(self, job_id: int, execution_ns: int, ready: ReadyQueue) -> None:
+        """A job starts; `ready` are the promised batches past their joint, its own still among them."""
+        self.started += 1
+        if not ready:
+            self._stray, self._stray_ns = self.started, execution_ns
+        elif ready.first().id != job_id:
+            self._stray, self._stray_ns = self.started, NEVER_NS
+
+    def wait(self) -> None:
+        """The device is free, and what is ready has to wait: whatever starts next comes too late for plain EDF."""
+        self._stray, self._stray_ns = self.started + 1, NEVER_NS
+
+    def follows_edf(self, since: int, most_ns: int, device: Device, ready: ReadyQueue, now_ns: int) -> bool:
+        """Whether a plan holds at `now_ns` for all that has started since its record.
+
+        Args:
+            since: `started` at the record.
+            most_ns: B of the plan.
+            device: As it is now.
+            ready: Promised batches past their joint.
+            now_ns: The instant.
+        """
+        if not ready and device.free_ns(now_ns) - now_ns <= most_ns:
+            return True
+        return self._stray <= since or self._stray_ns <= most_ns

@@ -1,0 +1,191 @@
+"""One batch in Triton: how its frames get there, and what has to come back.
+
+They travel in shared memory when Triton has our region open, else inside the message. One call at a time is under way:
+a warm-up, which the engine does not know of, takes turns with the jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.core.types import Category, Job
+from gateway.errors import ArenaFull, BodyTooLarge
+from gateway.runtime.arena import Arena, Span
+from gateway.runtime.models import Catalogue, frame_bytes
+from gateway.runtime.opaque import OpaqueCalls
+from gateway.runtime.resize import scale_in_thread
+from gateway.runtime.warmth import Warmth
+from gateway.triton.client import TritonClient
+from gateway.triton.types import NO_PARAMETERS, BackendError, InferenceCall, InSharedMemory, ModelMetadata
+
+Outputs = dict[str, NDArray[Any]]
+
+#: What a request holds besides the tensor: names, shape, ids.
+_MESSAGE_HEAD_BYTES = 4096
+
+
+class Inference:
+    """See the module's docstring.
+
+    Attributes:
+        shared: Whether Triton has our region open. Set by the supervisor.
+        warmth: What has run since its model was loaded.
+        opaque: Calls that are run as they came.
+        timeout_s: How long a batch may take; whoever waits for one sees to it.
+    """
+
+    def __init__(
+        self,
+        client: TritonClient,
+        arena: Arena,
+        catalogue: Catalogue,
+        *,
+        timeout_s: float,
+        max_message_bytes: int,
+        opaque: OpaqueCalls,
+    ) -> None:
+        self.shared = False
+        self.warmth = Warmth()
+        self.opaque = opaque
+        self.timeout_s = timeout_s
+        self._client = client
+        self._arena = arena
+        self._catalogue = catalogue
+        self._max_message_bytes = max_message_bytes
+        self._turn = asyncio.Lock()
+
+    def check_carries(self, category: Category, frames: int) -> None:
+        """Raise when a batch of `frames` is too large to be brought to Triton.
+
+        Raises:
+            ArenaTooSmall: It does not fit into the arena.
+            BodyTooLarge: Without shared memory, it does not fit into a message.
+        """
+        size = frame_bytes(category.shape, category.dtype)
+        self._arena.check_fits(size, frames)
+        if not self.shared and size * frames + _MESSAGE_HEAD_BYTES > self._max_message_bytes:
+            raise BodyTooLarge(
+                f"A batch of {frames} frames of {category} has {size * frames} bytes; without shared memory a message "
+                f"to Triton holds {self._max_message_bytes} (FRAMEGATE_TRITON__MAX_MESSAGE_BYTES).",
+                limit_bytes=self._max_message_bytes,
+            )
+
+    # ------------------------------------------------------------ jobs
+
+    async def run(self, job: Job, span: Span, parameters: Mapping[str, int]) -> Outputs:
+        """Run a job whose frames lie in `span`, scaled if it is to run small.
+
+        Raises:
+            BackendError: Triton's, or ours when the reply has not one row per frame.
+            UnknownModel, ModelNotLoaded: Its model is not served any more.
+        """
+        model = self._catalogue.served(job.category.model, job.category.version)
+        with ExitStack() as stack:
+            data = self._bytes(span) if job.small is None else await self._scaled(job, job.small, span, stack)
+            return await self._infer(model, job.small or job.category, len(job.frames), data, parameters)
+
+    async def pass_through(self, span: Span, parameters: Mapping[str, int]) -> None:
+        """Run the opaque call whose handle lies in `span`; what comes of it is left with the call.
+
+        Raises:
+            BackendError: Triton's, or nobody waits for it any more.
+        """
+        call = self.opaque.find(bytes(span.view))
+        if call is None:
+            raise BackendError("whoever called has gone")
+        try:
+            async with self._turn:
+                raw = replace(call.raw, parameters={**call.raw.parameters, **parameters})
+                call.outputs = tuple(await self._client.pass_through(raw))
+        except BackendError as error:
+            call.error = BackendError(error.message, error.code)  # a traceback would keep the arena's memory in use
+            raise
+
+    async def _scaled(self, job: Job, small: Category, span: Span, stack: ExitStack) -> InSharedMemory | memoryview:
+        """Return the job's frames at the shape of `small`; where they lie is theirs until `stack` is closed."""
+        size = len(job.frames) * frame_bytes(small.shape, small.dtype)
+        target = memoryview(bytearray(size))
+        data: InSharedMemory | memoryview = target
+        if self.shared:
+            with suppress(ArenaFull):  # then they go in the message
+                lent = stack.enter_context(self._arena.lend(size, clear=False))
+                data, target = self._bytes(lent), lent.view
+        await scale_in_thread(span.view, job.category.shape, target, small.shape, small.dtype)
+        return data
+
+    def _bytes(self, span: Span) -> InSharedMemory | memoryview:
+        if self.shared and span.offset is not None:
+            return InSharedMemory(self._arena.region.name, span.offset, span.size)
+        return span.view
+
+    # ------------------------------------------------------------ warm-ups
+
+    async def warm(
+        self, category: Category, frames: int, timeout_s: float | None = None, model: ModelMetadata | None = None
+    ) -> None:
+        """Run one batch of black frames, outside of the engine: first executions of a shape are slow.
+
+        Args:
+            category: What to run.
+            frames: Size of the batch.
+            timeout_s: Limit, the wait for a running job included; None: wait as long as Triton takes.
+            model: The category's model, if it is not served yet.
+
+        Raises:
+            BackendError: Triton's, or there was no answer in time. The model may still be at it.
+        """
+        size = frames * frame_bytes(category.shape, category.dtype)
+        model = model or self._catalogue.served(category.model, category.version)
+        try:
+            async with asyncio.timeout(timeout_s):
+                try:
+                    with self._arena.lend(size) as span:
+                        await self._infer(model, category, frames, self._bytes(span))
+                except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
+                    await self._infer(model, category, frames, memoryview(bytes(size)))
+        except TimeoutError:
+            raise BackendError(f"no answer within {timeout_s:g} s", "DEADLINE_EXCEEDED") from None
+
+    # ------------------------------------------------------------ the call itself
+
+    async def _infer(
+        self,
+        model: ModelMetadata,
+        category: Category,
+        frames: int,
+        data: InSharedMemory | memoryview,
+        parameters: Mapping[str, int] = NO_PARAMETERS,
+    ) -> Outputs:
+        """Run `frames` frames that lie back to back in `data` and check that each has its answer.
+
+        Raises:
+            BackendError: Triton's, or ours when the reply has not one row per frame.
+        """
+        batched = model.max_batch_size > 0
+        if not batched and frames != 1:
+            raise BackendError(f"{model.name} has no batch axis, but {frames} frames were batched")
+        call = InferenceCall(
+            model=category.model,
+            version=category.version,
+            input_name=model.inputs[0].name,
+            datatype=category.dtype,
+            shape=(frames, *category.shape) if batched else category.shape,
+            data=data,
+            parameters=parameters,
+        )
+        async with self._turn:
+            outputs = await self._client.infer(call)
+        self.warmth.note(category, frames)
+        if not batched:
+            return {name: array[np.newaxis] for name, array in outputs.items()}
+        for name, array in outputs.items():
+            if array.ndim == 0 or array.shape[0] != frames:
+                raise BackendError(f"output {name} has shape {list(array.shape)} for a batch of {frames} frames")
+        return outputs

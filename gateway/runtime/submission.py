@@ -1,0 +1,63 @@
+"""Frames on their way in: checked, given room in the arena, and posted to the engine, all of a call or none."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gateway.clock import Clock
+from gateway.core.actions import RefuseFrames
+from gateway.core.engine import Engine
+from gateway.core.events import FramesArrived
+from gateway.errors import FramegateError
+from gateway.runtime.condition import Condition
+from gateway.runtime.refusals import refusal
+from gateway.runtime.results import FrameTicket
+
+
+class Submission:
+    """See the module's docstring.
+
+    Args:
+        condition: Of the gateway.
+        engine: Says how large a frame's batch can get.
+        clock: Time.
+        max_waiting: How many best-effort frames may wait: the engine's, for words.
+
+    Attributes:
+        refused: Frames, and calls without a camera, that were refused before the engine saw them, by reason.
+    """
+
+    def __init__(self, condition: Condition, engine: Engine, clock: Clock, max_waiting: int) -> None:
+        self.refused: Counter[str] = Counter()
+        self._condition = condition
+        self._engine = engine
+        self._clock = clock
+        self._max_waiting = max_waiting
+
+    def submit(
+        self, stream_id: str, body: bytes | memoryview, timestamp_ms: float | None, deadline_ns: int | None
+    ) -> list[FrameTicket]:
+        """See `Gateway.submit`."""
+        parts, view = self._condition.parts, memoryview(body).cast("B")
+        record = parts.delivery.find(stream_id)
+        record.seen_ns = self._clock.now_ns()
+        count = max(1, len(view) // record.frame_bytes)
+        try:
+            self._condition.check_running()
+            record.check_frames(len(view), count)
+            leave_bytes = parts.promised.leave_bytes(record, count)
+            parts.arena.reserve(count, record.frame_bytes, self._engine.room(stream_id), leave_bytes)
+        except FramegateError as error:
+            self.refused[error.code] += count
+            record.refused[error.code] += count
+            raise
+        parts.delivery.expect(view, timestamp_ms)
+        first = record.accepted
+        actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
+        parts.arena.unreserve()
+        for action in actions:
+            if isinstance(action, RefuseFrames):
+                record.refused[action.reason] += count
+                raise refusal(action, record, self._clock.now_ns(), self._max_waiting)
+        record.note_timestamp(timestamp_ms)
+        return parts.delivery.issued(record, first)
