@@ -59,20 +59,17 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Contiguous memory.
+    """Contiguous memory: of the region, if `shared`, else of a block beside it. `offset` and `size` in bytes."""
 
-    Attributes:
-        view: It.
-        offset: Where it begins in the region, in bytes; None: it lies elsewhere.
-    """
-
-    view: memoryview
-    offset: int | None
+    block: memoryview
+    offset: int
+    size: int
+    shared: bool
 
     @property
-    def size(self) -> int:
-        """Bytes."""
-        return len(self.view)
+    def view(self) -> memoryview:
+        """The bytes. Not kept here: the region can only be closed when nobody looks into it."""
+        return self.block[self.offset : self.offset + self.size]
 
 
 class Arena:
@@ -247,7 +244,7 @@ class Arena:
 
     @staticmethod
     def _span(block: _Block, offset: int, size: int) -> Span:
-        return Span(block.view[offset : offset + size], offset if block.shared else None)
+        return Span(block.view, offset, size, block.shared)
 
     def close(self) -> None:
         """Unlink and unmap the region."""

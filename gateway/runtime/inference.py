@@ -121,7 +121,7 @@ class Inference:
         return data
 
     def _bytes(self, span: Span) -> InSharedMemory | memoryview:
-        if self.shared and span.offset is not None:
+        if self.shared and span.shared:
             return InSharedMemory(self._arena.region.name, span.offset, span.size)
         return span.view
 

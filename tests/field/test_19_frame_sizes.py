@@ -18,7 +18,7 @@ def served():
 
 def test_wrong_sizes_between_good_frames(served, length):
     random = np.random.default_rng(19)
-    with served.stream(shape=SHAPE, period_ms=50, deadline_ms=400, burst=2) as stream:
+    with served.stream(shape=SHAPE, period_ms=1_000, deadline_ms=2_000, burst=64) as stream:
         sent = 0
         for _ in range(length(3, 100)):
             for size in (SIZE - 1, SIZE + 1, 0, 1, 3 * SIZE // 2, 64 * 64):

@@ -229,7 +229,7 @@ def test_frames_may_be_spread_over_more_batches_than_they_would_fill(arena: Aren
     arena.unreserve()
     spans = [arena.start(job, 1) for job in range(5)]
     assert [set(span.view) for span in spans] == [{job} for job in range(5)]
-    assert [span.offset is None for span in spans] == [False] * 3 + [True] * 2
+    assert [span.shared for span in spans] == [True] * 3 + [False] * 2
     assert arena.overflows == 2
     for job in range(5):
         arena.call_ended(job)
