@@ -7,8 +7,8 @@ then becomes ``framegate ARGUMENTS...``.
 from __future__ import annotations
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from gateway.demo.progress import DemoError
 from gateway.triton.supervisor import die_with_parent
 
 HOST = "127.0.0.1"
+_READY = re.compile(r"^ready at (http://\S+)$", re.MULTILINE)
 _FRAMEGATE = "from gateway.cli import app; app(prog_name='framegate')"
 #: The gateway answers what is in flight and stops its Triton in less than this.
 STOP_S = 20.0
@@ -38,23 +39,23 @@ class GatewayProcess:
     """
 
     def __init__(self, profile: Path, model_repository: Path, models: list[str], directory: Path) -> None:
-        self.port = free_port()
         self.log = directory / "gateway.log"
         self._environment = {
             "FRAMEGATE_PROFILE": str(profile.resolve()),
             "FRAMEGATE_MODELS": ",".join(models),
             "FRAMEGATE_DECISION_LOG": str((directory / "decisions.jsonl").resolve()),
             "FRAMEGATE_SERVER__HOST": HOST,
-            "FRAMEGATE_SERVER__PORT": str(self.port),
+            "FRAMEGATE_SERVER__PORT": "0",  # one that was free a moment ago could be taken by its own Triton
             "FRAMEGATE_EMBEDDED__MODEL_REPOSITORY": str(model_repository.resolve()),
             "FRAMEGATE_EMBEDDED__LOG_FILE": str((directory / "triton.log").resolve()),
         }
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def url(self) -> str:
-        """Base URL of the gateway."""
-        return f"http://{HOST}:{self.port}"
+    def url(self) -> str | None:
+        """Base URL of the gateway, once frames can be taken; None before."""
+        found = _READY.search(self.log.read_text(errors="replace"))
+        return None if found is None else found[1]
 
     @property
     def running(self) -> bool:
@@ -62,7 +63,7 @@ class GatewayProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it; returns at once. Ask `gateway.client` when it is ready."""
+        """Start it; returns at once."""
         self._process = spawn(["serve", "--embedded"], self._environment, self.log)
 
     def stop(self) -> None:
@@ -111,14 +112,6 @@ def spawn(arguments: list[str], environment: Mapping[str, str], log: Path) -> su
             env={**os.environ, **environment},
             start_new_session=True,
         )
-
-
-def free_port() -> int:
-    """Return a TCP port on loopback that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main() -> None:

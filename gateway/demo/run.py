@@ -110,9 +110,9 @@ def prepare(output: Path, progress: Progress) -> Setup:
 
 async def _show(gateway: GatewayProcess, setup: Setup, seconds: float, show: Show, progress: Progress) -> None:
     """Run the cameras against the gateway, with the table on the screen."""
-    async with FramegateClient(gateway.url) as client:
-        with progress.phase("gateway and embedded Triton"):
-            await wait_ready(client, gateway)
+    with progress.phase("gateway and embedded Triton"):
+        url = await wait_ready(gateway)
+    async with FramegateClient(url) as client:
         fitting = await admissible_alone(client, fifth_cameras(setup.plans, setup.times))
         screen = asyncio.create_task(keep_showing(show, progress.console, progress.say))
         try:

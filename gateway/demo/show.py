@@ -64,18 +64,19 @@ class Show:
         return Stats.together(camera.camera.stats for camera in self.cameras)
 
 
-async def wait_ready(client: FramegateClient, gateway: GatewayProcess) -> None:
-    """Wait until the gateway takes requests.
+async def wait_ready(gateway: GatewayProcess) -> str:
+    """Wait until the gateway takes frames, and return its base URL.
 
     Raises:
         DemoError: It ended, or takes too long.
     """
     deadline = time.monotonic() + READY_S
-    while not await client.ready():
+    while (url := gateway.url) is None:
         gateway.check()
         if time.monotonic() > deadline:
             raise DemoError(f"the gateway is not ready after {READY_S:.0f} s; its log is {gateway.log}")
         await asyncio.sleep(0.05)
+    return url
 
 
 async def admissible_alone(

@@ -133,7 +133,9 @@ def test_a_lost_triton_is_no_refusal() -> None:
         sending = asyncio.create_task(send(gateway, ids, [1, 2, 3]))
         await until(lambda: triton.log("infer"))
         await triton.stop()
-        assert {r.outcome for r in await sending} == {Outcome.FAILED}
+        outcomes = {r.outcome for r in await sending}
+        assert Outcome.FAILED in outcomes
+        assert outcomes <= {Outcome.FAILED, Outcome.EXPIRED}  # expired, if it waited for a batch of its own
         assert not any(stream.suspect for stream in gateway.view().streams)
         triton.delay_s = lambda call: 0
         await triton.start()
