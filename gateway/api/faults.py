@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.api.problems import describe, from_pydantic
+from gateway.api.problems import describe, read_json
 from gateway.api.requests import ModelName
 from gateway.api.state import State
 from gateway.errors import (
@@ -71,13 +71,7 @@ async def delay_jobs(request: Request, state: State) -> DelayJobs:
 
     Only the embedded Triton of a gateway with ``--fault-injection`` does; any other ignores it.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise UnsupportedMediaType("Send the body with `Content-Type: application/json`.")
-    try:
-        wanted = DelayJobs.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise from_pydantic(error, DelayJobs) from None
+    wanted = await read_json(request, DelayJobs)
     if wanted.model is not None:
         state.gateway.model_facts.metadata(wanted.model)
     state.gateway.delay_jobs(wanted.jobs, round(wanted.delay_ms), wanted.model)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -22,10 +22,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.errors import FramegateError, MethodNotAllowed, NotFound, ValidationFailed
+from gateway.errors import FramegateError, MethodNotAllowed, NotFound, UnsupportedMediaType, ValidationFailed
 from gateway.wording import in_words
 
 logger = logging.getLogger(__name__)
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
 
 PROBLEM_JSON = "application/problem+json"
 #: Where the Open Inference Protocol is.
@@ -88,6 +90,23 @@ def validation_failed(faults: Iterable[Mapping[str, Any]], model: type[BaseModel
 def from_pydantic(error: ValidationError, model: type[BaseModel] | None = None) -> ValidationFailed:
     """Return the error for a body that one of our schemas, `model`, refused."""
     return validation_failed(error.errors(include_url=False, include_context=False, include_input=False), model)
+
+
+async def read_json(request: Request, model: type[Parsed]) -> Parsed:
+    """Parse the body of a call.
+
+    Raises:
+        UnsupportedMediaType: It is not sent as JSON. A page of another site can make a browser send
+            anything else without asking, so nothing else is taken.
+        ValidationFailed: It is not a valid `model`.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType("Send the body with `Content-Type: application/json`.")
+    try:
+        return model.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise from_pydantic(error, model) from None
 
 
 def _from_http(error: HTTPException, request: Request) -> FramegateError:

@@ -7,12 +7,11 @@ from collections.abc import Coroutine
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import ValidationError
 
 from gateway.api.access import CLIENT_GONE
 from gateway.api.admission import admission, counter_offers, evidence, predicted_worst_ms, refusal
 from gateway.api.answers import AdmissionAnswer, Evidence, StreamAdmitted, StreamList, StreamState
-from gateway.api.problems import describe, from_pydantic
+from gateway.api.problems import describe, read_json
 from gateway.api.requests import StreamRequest
 from gateway.api.state import ApiState, State, while_wanted
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome, ServiceClass, StreamSpec
@@ -59,17 +58,10 @@ async def stream_request(request: Request, state: State) -> StreamRequest:
     """Parse the body.
 
     Raises:
-        UnsupportedMediaType: It is not sent as JSON. A page of another site can make a browser send
-            anything else without asking, so nothing else is taken.
+        UnsupportedMediaType: It is not sent as JSON.
         ValidationFailed: It is not a valid `StreamRequest`, or one frame would not fit into a body.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise UnsupportedMediaType("Send the body with `Content-Type: application/json`.")
-    try:
-        wanted = StreamRequest.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise from_pydantic(error, StreamRequest) from None
+    wanted = await read_json(request, StreamRequest)
     limit_bytes = state.settings.limits.max_body_bytes
     if wanted.frame_bytes > limit_bytes:
         raise ValidationFailed(

@@ -148,15 +148,11 @@ class Profile:
             if other != shape
             and len(other) == _PICTURE_AXES
             and other[-1] == shape[-1]
-            and all(axis <= own for axis, own in zip(other, shape, strict=True))
+            and all(axis <= most for axis, most in zip(other, shape, strict=True))
         ]
         for found in reversed(smaller):
             if any(small_ns < own_ns for small_ns, own_ns in zip(self.table(found), own, strict=False)):
                 yield found
-
-    def next_smaller(self, category: Category) -> Category | None:
-        """Return the first of `faster_smaller`; None without any."""
-        return next(self.faster_smaller(category), None)
 
     def versions(self, model: str) -> list[str]:
         """Return the profiled versions of a model, oldest first (numbers by value, before other words)."""

@@ -151,14 +151,15 @@ class Waiting:
             busy_ns: The later of now and the end of the running job.
             deadline_ns: Its relative deadline; None: the stream's.
         """
+        demoted = batcher is stream.excess
         if stream.suspect:
-            frame = stream.accept(self.next_job, now_ns, deadline_ns=deadline_ns, demoted=batcher is stream.excess)
+            frame = stream.accept(self.next_job, now_ns, deadline_ns=deadline_ns, demoted=demoted)
             return alone(self, frame, batcher.category, batcher.table, max(batcher.standing, Standing.SPARE))
         if not batcher.holds_frames:
             batcher.advance(now_ns)
         batch = self._batch(batcher, stream, now_ns, busy_ns)
         expiry_ns = batch.expiry_ns
-        frame = stream.accept(batch.id, now_ns, deadline_ns=deadline_ns, demoted=batcher is stream.excess)
+        frame = stream.accept(batch.id, now_ns, deadline_ns=deadline_ns, demoted=demoted)
         batch.add(frame)
         self.best_effort_frames += batch.standing is Standing.BEST_EFFORT
         if batch.expiry_ns != expiry_ns:

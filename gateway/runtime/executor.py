@@ -94,7 +94,7 @@ class TritonExecutor:
         loop = asyncio.get_running_loop()
         parameters = self.injection.take(job.category.model)
         task = loop.create_task(self._run(job, span, parameters))
-        first = not self._inference.warmth.knows(job.small or job.category, len(job.frames))
+        first = not self._inference.warmth.knows(job.runs_as, len(job.frames))
         call = _Call(job, loop.call_later(self._inference.timeout_s, self._time_is_up, task), first)
         self._calls[task] = call
         self._idle.clear()

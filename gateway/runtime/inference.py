@@ -89,7 +89,7 @@ class Inference:
         model = self._catalogue.served(job.category.model, job.category.version)
         with ExitStack() as stack:
             data = self._bytes(span) if job.small is None else await self._scaled(job, job.small, span, stack)
-            return await self._infer(model, job.small or job.category, len(job.frames), data, parameters)
+            return await self._infer(model, job.runs_as, len(job.frames), data, parameters)
 
     async def pass_through(self, span: Span, parameters: Mapping[str, int]) -> None:
         """Run the opaque call whose handle lies in `span`; what comes of it is left with the call.

@@ -227,16 +227,16 @@ class TestSmallerShape:
     )
     def test_which(self, shape, others, found):
         profile = make_profile({shape: (2,)} | dict.fromkeys(others, (1,)))
-        smaller = profile.next_smaller(Category("m", "1", shape))
+        smaller = next(profile.faster_smaller(Category("m", "1", shape)), None)
         assert (smaller and smaller.shape) == found
 
     def test_frames_that_are_no_pictures_are_not_scaled(self):
         profile = make_profile(dtype="INT64")
-        assert profile.next_smaller(Category("m", "1", LARGE, "INT64")) is None
-        assert make_profile(dtype="FP16").next_smaller(Category("m", "1", LARGE, "FP16")).shape == MIDDLE
+        assert next(profile.faster_smaller(Category("m", "1", LARGE, "INT64")), None) is None
+        assert next(make_profile(dtype="FP16").faster_smaller(Category("m", "1", LARGE, "FP16")), None).shape == MIDDLE
 
     def test_another_version_is_another_model(self):
-        assert make_profile().next_smaller(Category("m", "2", LARGE)) is None
+        assert next(make_profile().faster_smaller(Category("m", "2", LARGE)), None) is None
 
 
 class TestLimits:

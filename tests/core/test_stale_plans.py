@@ -29,6 +29,15 @@ def planned(gate, t, name, spec):
     return RegisterStream(name, spec, plan)
 
 
+def overtaken(spec, camera):
+    """Return an engine, a registration whose plan is of 1 ms, and the start of a long job of `spec` at 2 ms."""
+    gate = drive()
+    gate.register(0, be=spec)
+    event = planned(gate, 1, "cam", camera)
+    (start, *_) = every(gate.at(2, FramesArrived("be", 8)), StartJob)
+    return gate, event, start
+
+
 def outcomes(actions, name):
     return [
         outcome
@@ -44,19 +53,13 @@ class TestNothingWasPromised:
     """So no best-effort job is too long, until the plan is in force."""
 
     def test_a_long_job_that_has_started_since_makes_it_void(self, spec, camera):
-        gate = drive()
-        gate.register(0, be=spec)
-        event = planned(gate, 1, "cam", camera)
-        (start, *_) = every(gate.at(2, FramesArrived("be", 8)), StartJob)
+        gate, event, start = overtaken(spec, camera)
         end = 2 + start.job.execution_ns // MS
         assert gate.at(3, event) == [PlanStale("cam", end * MS)]
         assert gate.engine.snapshot().streams[-1].stream_id == "be"
 
     def test_it_holds_again_when_that_job_has_ended_and_no_other_starts_meanwhile(self, spec, camera):
-        gate = drive()
-        gate.register(0, be=spec)
-        event = planned(gate, 1, "cam", camera)
-        (start, *_) = every(gate.at(2, FramesArrived("be", 8)), StartJob)
+        gate, event, start = overtaken(spec, camera)
         gate.at(30, FramesArrived("be", 8))
         only(gate.at(31, event), PlanStale)
         end = 2 + start.job.execution_ns // MS
@@ -73,10 +76,7 @@ class TestNothingWasPromised:
         assert met == [Outcome.MET]
 
     def test_the_next_one_does_not_wait_for_ever(self, spec, camera):
-        gate = drive()
-        gate.register(0, be=spec)
-        event = planned(gate, 1, "cam", camera)
-        (start, *_) = every(gate.at(2, FramesArrived("be", 8)), StartJob)
+        gate, event, start = overtaken(spec, camera)
         gate.at(2, FramesArrived("be", 8))
         only(gate.at(11, event), PlanStale)
         end = 2 + start.job.execution_ns // MS
