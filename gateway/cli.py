@@ -23,6 +23,11 @@ COMMANDS = {
     "accuracy": "gateway.capacity.command:accuracy",
     "demo": "gateway.demo.command:demo",
 }
+#: Group of subcommands -> where its typer application lives.
+GROUPS = {
+    "models": "gateway.client.models_command:models",
+    "zoo": "gateway.zoo.command:zoo",
+}
 
 
 def _load(target: str) -> Callable[..., Any]:
@@ -68,7 +73,8 @@ def build_app() -> typer.Typer:
     for name, target in COMMANDS.items():
         longer = [f"framegate {other}" for other in COMMANDS if other.startswith(f"{name} ")]
         app.command(name, epilog=f"See also: {', '.join(longer)}" if longer else None)(_load(target))
-    app.add_typer(_load("gateway.zoo.command:zoo"), name="zoo")  # type: ignore[arg-type]
+    for name, target in GROUPS.items():
+        app.add_typer(_load(target), name=name)  # type: ignore[arg-type]
     return app
 
 

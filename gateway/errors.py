@@ -167,6 +167,54 @@ class ModelNotLoaded(FramegateError):
     title = "The model is not loaded"
 
 
+class ModelPinned(FramegateError):
+    """A model has to stay: real-time streams or a pin need it. Member: `pins`."""
+
+    code = "model_pinned"
+    status = 409
+    title = "The model is needed"
+
+
+class ModelTakesTurns(FramegateError):
+    """A model cannot be loaded by command: it takes turns with others in memory, and is loaded when it has its own."""
+
+    code = "model_takes_turns"
+    status = 409
+    title = "The model is loaded in its turn"
+
+
+class NoRoomForModel(FramegateError):
+    """A model does not fit into the memory budget beside those that have to stay. Member: `memory`."""
+
+    code = "no_room_for_model"
+    status = 409
+    title = "There is no room for the model"
+
+
+class ModelLoadFailed(FramegateError):
+    """Triton could not load or warm a model, or not in time; `detail` has its words. Sent with ``Retry-After``."""
+
+    code = "model_load_failed"
+    status = 502
+    title = "The model could not be loaded"
+
+
+class ModelNotUnloaded(FramegateError):
+    """Triton still lists a model that it was told to unload, after `residency.unload_timeout_s`."""
+
+    code = "model_not_unloaded"
+    status = 502
+    title = "The model could not be unloaded"
+
+
+class CommandOvertaken(FramegateError):
+    """Before a model was unloaded, a later command had it loaded: the last one decides."""
+
+    code = "command_overtaken"
+    status = 409
+    title = "A later command decides"
+
+
 class NotProfiled(FramegateError):
     """Execution times of this model, version, shape and dtype are not known: nothing can be promised."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 MAX_PORT = 65_535
 NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
 #: host:port; a name, an IPv4 address or an IPv6 address in brackets.
 _ADDRESS = re.compile(r"(?:[\w.-]+|\[[\w:.%]+\]):(\d{1,10})", re.ASCII)
 
@@ -205,6 +206,102 @@ class BestEffortSettings(Group):
     )
 
 
+class ResidencySettings(Group):
+    """Which models may be in accelerator memory at one time, and how they come and go. See ``docs/guide.md``."""
+
+    budget_bytes: int | None = Field(
+        None,
+        ge=1,
+        le=1 << 50,
+        description="Memory that all loaded models may hold together, by the profile's sizes; none: models are loaded "
+        "at the start and stay.",
+    )
+    max_models: int | None = Field(
+        None, ge=1, le=10_000, description="Instead of `budget_bytes`: how many models may be loaded at one time."
+    )
+    headroom_bytes: int = Field(
+        0,
+        ge=0,
+        le=1 << 50,
+        description="What may be held beyond `budget_bytes` while models that are unloading still hold their memory.",
+    )
+    headroom_models: int = Field(
+        0, ge=0, le=1_000, description="The same beyond `max_models`: 1 loads a model while another one unloads."
+    )
+    replacement: Literal["next_use", "lru"] = Field(
+        "next_use",
+        description="Which idle model goes: the one whose next frame is furthest away, or the least recently used.",
+    )
+    prefetch: bool = Field(True, description="Load a model when the first frame of a window comes, not at its joint.")
+    interference: float = Field(
+        1.7,
+        ge=1,
+        le=100,
+        allow_inf_nan=False,
+        description="How many times longer executions take beside a load, for models of which that was not profiled. "
+        "Admission counts it where models may come and go.",
+    )
+    warm_up_factor: float = Field(
+        3.0,
+        ge=1,
+        le=1_000,
+        allow_inf_nan=False,
+        description="How many times longer a first execution after a load takes, where that was not profiled.",
+    )
+    load_timeout_s: float = Field(
+        120.0, gt=0, le=3_600, allow_inf_nan=False, description="A model that is not loaded by then has failed."
+    )
+    unload_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=3_600,
+        allow_inf_nan=False,
+        description="A model that Triton still lists then is taken to hold its memory.",
+    )
+    backoff_s: float = Field(
+        1.0, ge=0.01, le=3_600, allow_inf_nan=False, description="Pause after a failed load; doubled with each."
+    )
+    backoff_max_s: float = Field(
+        60.0, ge=0.01, le=86_400, allow_inf_nan=False, description="The longest pause between attempts."
+    )
+    measure: Literal["auto", "off"] = Field(
+        "auto", description="Correct sizes by what Triton reports of its models and of the device's memory."
+    )
+    metrics_url: str = Field(
+        "",
+        description="Triton's metrics endpoint, for the device's memory; empty: that of the embedded Triton, if any.",
+    )
+    metrics_interval_s: float = Field(
+        2.0,
+        ge=0.01,
+        le=3_600,
+        allow_inf_nan=False,
+        description="How old a figure from there may be: Triton's `--metrics-interval-ms`. An unload of a model that "
+        "does not give its memory back is waited for that long.",
+    )
+
+    @field_validator("metrics_url")
+    @classmethod
+    def _page(cls, value: str) -> str:
+        address = value.removeprefix("http://").partition("/")[0]
+        if value and _ADDRESS.fullmatch(address) is None:
+            raise ValueError(f"{value!r} is not of the form host:port or http://host:port/metrics")
+        return value
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        """A budget is in bytes or in models; the headroom goes with it."""
+        if self.budget_bytes is not None and self.max_models is not None:
+            raise ValueError("give budget_bytes or max_models, not both")
+        if self.headroom_bytes and self.budget_bytes is None:
+            raise ValueError("headroom_bytes goes with budget_bytes")
+        if self.headroom_models and self.max_models is None:
+            raise ValueError("headroom_models goes with max_models")
+        if self.backoff_s > self.backoff_max_s:
+            raise ValueError("backoff_s is more than backoff_max_s")
+        return self
+
+
 class ArenaSettings(Group):
     """The shared-memory region that frames are received into."""
 
@@ -332,6 +429,7 @@ class Settings(BaseSettings):
     embedded: EmbeddedSettings = EmbeddedSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     best_effort: BestEffortSettings = BestEffortSettings()
+    residency: ResidencySettings = ResidencySettings()
     arena: ArenaSettings = ArenaSettings()
     limits: LimitsSettings = LimitsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
@@ -349,6 +447,8 @@ class Settings(BaseSettings):
         from gateway.core.config import (
             AdmissionTest,
             EngineConfig,
+            Replacement,
+            ResidencyConfig,
             UtilizationTest,
         )  # inside: settings is a leaf, only drivers need the engine
         from gateway.core.types import JobDeadline
@@ -368,4 +468,16 @@ class Settings(BaseSettings):
             best_effort_window_ns=round(self.best_effort.window_ms * NS_PER_MS),
             best_effort_blocking_ns=round(self.best_effort.blocking_ms * NS_PER_MS),
             best_effort_max_waiting=self.best_effort.max_waiting,
+            residency=ResidencyConfig(
+                budget_bytes=self.residency.budget_bytes,
+                max_models=self.residency.max_models,
+                headroom_bytes=self.residency.headroom_bytes,
+                headroom_models=self.residency.headroom_models,
+                replacement=Replacement(self.residency.replacement),
+                prefetch=self.residency.prefetch,
+                interference=self.residency.interference,
+                warm_up_factor=self.residency.warm_up_factor,
+                backoff_ns=round(self.residency.backoff_s * NS_PER_S),
+                longest_backoff_ns=round(self.residency.backoff_max_s * NS_PER_S),
+            ),
         )

@@ -26,6 +26,8 @@ _REPOSITORY_HELP = "With --embedded. Default: ./model_repository if there is one
 _SAMPLES = 200
 #: Plans then rest on 1.1 times the largest.
 _QUICK_SAMPLES = 50
+#: Plans rest on the longest load and unload, so one is not enough to go by.
+_SWAPS, _QUICK_SWAPS = 5, 3
 
 
 class EngineName(StrEnum):
@@ -77,6 +79,10 @@ def profile(
     back_to_back: Annotated[
         bool, typer.Option("--back-to-back", help="Native engine: no pauses between samples, as perf_analyzer does.")
     ] = False,
+    swaps: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000, help="With --embedded: unloads and loads of each model. Default 5; --quick: 3."),
+    ] = None,
     while_loading: Annotated[
         bool | None,
         typer.Option(help="With --embedded: also measure each model while another one loads. Default: unless --quick."),
@@ -122,11 +128,18 @@ def profile(
             samples=samples or (_QUICK_SAMPLES if quick else _SAMPLES),
             pauses=not back_to_back,
             point_limit_s=point_limit,
+            swaps=swaps or (_QUICK_SWAPS if quick else _SWAPS),
             loads=not quick if while_loading is None else while_loading,
             load_beside=load_beside or "",
         )
         settings = _settings(triton, model_repository, triton_log, arena_mb)
         _check_places(out, plots)
+        if lost := ledger.lost(plan.models):
+            wanted = " ".join(f"--model {name}" for name in (*lost, *plan.models))
+            _say(
+                f"warning: {out} will be replaced, and the times of {', '.join(lost)} in it are gone then: measure all "
+                f"in one run ({wanted}), or name another file with --out"
+            )
         if engine is None and perf_analyzer is None and (quick or back_to_back):
             engine = EngineName.NATIVE
         tool = _tool(engine, perf_analyzer, fetch=fetch_perf_analyzer)

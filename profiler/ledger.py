@@ -7,7 +7,7 @@ belongs to. It goes when all is measured; after failures it stays, so that the s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -55,6 +55,16 @@ class Ledger:
     def partial(self) -> Path | None:
         """The file that is there while points are missing."""
         return None if self.out is None else self.out.with_name(self.out.name + _SUFFIX)
+
+    def lost(self, models: Sequence[str]) -> list[str]:
+        """Return the models of the profile that is to be replaced of which this run measures nothing."""
+        if self.out is None or not self.out.exists() or not models:
+            return []
+        try:
+            known = dict.fromkeys(entry.model for entry in read_profile(self.out).entries)
+        except ProfileError:
+            return []
+        return [name for name in known if name not in models]
 
     def open(self, blank: Profile, plan: Mapping[str, Any]) -> None:
         """Begin with `blank`, which says device, Triton and engine, or with what an equal run left.

@@ -12,10 +12,11 @@ from profiler.plan import Plan, Point
 
 #: Executions of a point beyond its samples: our own warm-up, and perf_analyzer's.
 _WARM_UPS = 10
-#: To unload a model and load it again.
-_SWAP_S = 5.0
-#: Executions of one model while another loads, and before that without: each of the two takes this long at most.
-_BESIDE, _BESIDE_LIMIT_S = 205, 25.0
+#: To unload a model and load it again, once.
+_SWAP_S = 2.5
+#: Executions of one model while another is swapped, so many times at least, and then without: each of the two takes
+#: this long at most.
+_BESIDE, _BESIDE_SWAPS, _BESIDE_LIMIT_S = 205, 3, 25.0
 #: A step that takes longer than was expected goes on for this share of what it took already.
 _OVERDUE = 0.1
 
@@ -164,7 +165,10 @@ class Pace:
         points = [step for step in self._steps if step.model == model and step.batch]
         if all(step.done and not step.execution_s for step in points):
             return 0.0  # none was measured: its swaps are left out
+        swaps_s = _SWAP_S * self._plan.swaps
         if not self._plan.loads or not (self._plan.load_beside or len(self._plan.models) > 1):
-            return _SWAP_S
+            return swaps_s
         execution_s = self._execution_s(min(points, key=lambda step: step.work))
-        return None if execution_s is None else _SWAP_S + 2 * min(_BESIDE_LIMIT_S, _BESIDE * execution_s)
+        if execution_s is None:
+            return None
+        return swaps_s + 2 * min(_BESIDE_LIMIT_S, max(_BESIDE * execution_s, _BESIDE_SWAPS * _SWAP_S))

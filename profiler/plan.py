@@ -33,8 +33,9 @@ class Plan:
             as many as fit, and killed when that was wrong.
         connect_limit_s: How long to wait for Triton to answer.
         load_limit_s: How long to wait, from then on, for the models to load.
-        server_pid: Of a tritonserver on this machine that is ours: its models are also unloaded and loaded once
-            each, and their memory is measured. None: only execution times.
+        server_pid: Of a tritonserver on this machine that is ours: its models are also unloaded and loaded, and their
+            memory is measured. None: only execution times.
+        swaps: With `server_pid`: how often each is.
         loads: With `server_pid`: also how much longer a model's executions take while another one loads.
         load_beside: The other one; empty: another of `models`, the one measured if there is no other.
     """
@@ -48,6 +49,7 @@ class Plan:
     connect_limit_s: float = 15.0
     load_limit_s: float = 180.0
     server_pid: int | None = None
+    swaps: int = 5
     loads: bool = False
     load_beside: str = ""
 

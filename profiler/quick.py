@@ -132,7 +132,7 @@ async def _models(bench: Bench, ledger: Ledger) -> None:
         if ledger.has_model(entries[0]):
             bench.pace.end()
             continue
-        bench.on_progress(f"{model} unload, load", 0)
+        bench.on_progress(f"{model} unload, load, {plan.swaps} times", 0)
         try:
             measured = await swaps.measure(entries)
         except BackendError as error:

@@ -94,9 +94,11 @@ def table(report: Report) -> RenderableType:
     if any(entry.compute_infer_ms is not None for entry in profile.entries):
         parts += [Text("\nin the server, on average"), _split(profile.entries)]
     if profile.models:
-        parts += [Text("\nto bring a model in and out: ms, and MiB of memory that it holds"), _swaps(profile.models)]
+        parts += [Text("\nto bring a model in and out: ms (median and longest), and MiB of memory that it holds")]
+        parts += [_swaps(profile.models)]
         if any(model.interference_p99 is not None for model in profile.models):
-            parts.append(Text("beside a load: execution time while another model loads, in multiples of alone"))
+            said = "beside: execution time while another model loads, in multiples of alone; what comes out"
+            parts.append(Text(f"{said}\n  below 1 is noise and counts as 1"))
     return Group(*parts)
 
 
@@ -148,17 +150,16 @@ def _split(entries: tuple[ProfileEntry, ...]) -> Table:
 
 def _swaps(models: tuple[ModelEntry, ...]) -> Table:
     beside = any(model.interference_p99 is not None for model in models)
-    figures = _columns(
-        "model", "load", "unload", "MiB", *(("p50 beside a load", "p99 beside a load") if beside else ())
-    )
+    factors = ("p50 beside", "p99 beside") if beside else ()
+    figures = _columns("model", "load", "longest", "unload", "longest", "warm-up", "MiB", *factors)
     for model in models:
-        factors = (model.interference_p50, model.interference_p99) if beside else ()
+        times = (model.load_ms, model.load_max_ms, model.unload_ms, model.unload_max_ms, model.warm_up_ms)
+        measured = (model.interference_p50, model.interference_p99) if beside else ()
         figures.add_row(
             f"{model.model}/{model.version}",
-            f"{model.load_ms:.0f}",
-            f"{model.unload_ms:.0f}",
+            *("-" if time is None else f"{time:.0f}" for time in times),
             f"{model.bytes / 2**20:.0f}",
-            *("not measured" if factor is None else f"x {factor:.2f}" for factor in factors),
+            *("-" if factor is None else f"x {max(1.0, factor):.2f}" for factor in measured),
         )
     return figures
 

@@ -18,42 +18,17 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tests.stand_in_metrics import MetricsPage
+from tests.stand_in_repository import Call, LoadError, Model, Repository
+
 MESSAGE_LIMIT = 256 << 20
-
-
-@dataclass
-class Model:
-    name: str
-    versions: tuple[str, ...] = ("1",)
-    max_batch_size: int = 64
-    datatype: str = "UINT8"
-    loaded: bool = True
-    load_error: str = ""
-    load_delay_s: float = 0.0
-    outputs: tuple[str, ...] = ("echo", "stamp")
-    dims: tuple[int, ...] = (-1, -1, 3)
-    blob_bytes: int = 0
-    input_name: str = "frames"
-
-
-@dataclass
-class Call:
-    method: str
-    name: str = ""
-    rows: int = 0
-    shape: tuple[int, ...] = ()
-    way: str = ""
-    peer: str = ""
-    began: float = field(default_factory=time.monotonic)
-    ended: float | None = None
-    parameters: dict[str, int] = field(default_factory=dict)
+__all__ = ["Call", "Model", "StandIn"]
 
 
 class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -67,10 +42,15 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         refuse_region: Message to refuse registrations with, or "".
         busy_unregisters: How many unregistrations are refused before one is granted.
         live: The answer to the liveness probe.
+        models: By name; see `tests.stand_in_repository.Model` for how each comes and goes.
+        repository: How all of them do, what they hold, and what was asked of one that was not there.
+        metrics: The page with the device's memory.
     """
 
     def __init__(self, *models: Model) -> None:
         self.models = {model.name: model for model in models or (Model("echo"),)}
+        self.repository = Repository(self.models)
+        self.metrics = MetricsPage(self.repository)
         self.calls: list[Call] = []
         self.regions: dict[str, mmap.mmap] = {}
         self.delay_s: Callable[[Call], float] = lambda call: 0.0
@@ -87,6 +67,10 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
     def url(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self.metrics.port}/metrics"
+
     def log(self, method: str) -> list[Call]:
         return [call for call in self.calls if call.method == method]
 
@@ -100,20 +84,22 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
+        await self.metrics.start()
 
     async def stop(self) -> None:
         """End like a process that was killed: calls break off, everything is forgotten."""
         if self._server is not None:
             await self._server.stop(0)
             self._server = None
+        self.repository.stop()
+        await self.metrics.stop()
         for memory in self.regions.values():
             memory.close()
         self.regions.clear()
 
     async def restart(self, pause_s: float = 0.0) -> None:
         await self.stop()
-        for model in self.models.values():
-            model.loaded = False
+        self.repository.forget()
         await asyncio.sleep(pause_s)
         await self.start()
 
@@ -156,6 +142,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
             if model.loaded and request.name in ("", model.name):
                 added = reply.model_stats.add(name=model.name, version=model.versions[-1])
                 added.inference_count = sum(call.rows for call in self.log("infer") if call.name == model.name)
+                added.memory_usage.add(type="GPU", id=0, byte_size=model.bytes)
         return reply
 
     async def _loaded(self, name: str, context: grpc.aio.ServicerContext) -> Model:
@@ -168,28 +155,22 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     async def RepositoryIndex(self, request, context):
         reply = service_pb2.RepositoryIndexResponse()
-        for model in self.models.values():
-            for version in model.versions if model.loaded else ("",):
-                reply.models.add(name=model.name, version=version, state="READY" if model.loaded else "")
+        for name, version, state, reason in self.repository.index():
+            reply.models.add(name=name, version=version, state=state, reason=reason)
         return reply
 
     async def RepositoryModelLoad(self, request, context):
-        call = self._note("load", request.model_name, context)
-        model = self.models.get(request.model_name)
-        if model is None:
-            await context.abort(
-                grpc.StatusCode.INTERNAL, f"failed to load '{request.model_name}', failed to poll from model repository"
-            )
-        await asyncio.sleep(model.load_delay_s)
-        if model.load_error:
-            await context.abort(grpc.StatusCode.INTERNAL, model.load_error)
-        model.loaded = True
-        call.ended = time.monotonic()
+        try:
+            await self.repository.load(self._note("load", request.model_name, context))
+        except LoadError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
         return service_pb2.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request, context):
-        self._note("unload", request.model_name, context)
-        self.models[request.model_name].loaded = False
+        try:
+            await self.repository.unload(self._note("unload", request.model_name, context))
+        except LoadError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
         return service_pb2.RepositoryModelUnloadResponse()
 
     # ------------------------------------------------------------ shared memory
@@ -231,28 +212,42 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
     # ------------------------------------------------------------ inference
 
     async def ModelInfer(self, request, context):
-        model = await self._loaded(request.model_name, context)
+        call = self._note("infer", request.model_name, context)
+        call.version = request.model_version
+        model = self.models.get(request.model_name)
+        if model is None or not model.loaded:
+            self.repository.strays.append(call)
+            await self._refuse(call, context, f"Request for unknown model: '{call.name}' is not found", "NOT_FOUND")
+        if call.version and call.version not in model.versions:
+            words = f"Request for unknown model: '{call.name}' version {call.version} is not at ready state"
+            await self._refuse(call, context, words, "UNAVAILABLE")
+        model.using += 1
+        try:
+            return await self._infer(model, call, request, context)
+        finally:
+            model.using = max(0, model.using - 1)
+            call.ended = time.monotonic()
+
+    async def _infer(self, model: Model, call: Call, request, context):
         tensor = request.inputs[0]
-        shape = tuple(tensor.shape)
+        call.shape = tuple(tensor.shape)
         batched = model.max_batch_size > 0
-        call = self._note("infer", model.name, context)
-        call.shape, call.rows = shape, shape[0] if batched else 1
+        call.rows = call.shape[0] if batched else 1
         call.parameters = {name: value.int64_param for name, value in request.parameters.items()}
         call.way = "shm" if "shared_memory_region" in tensor.parameters else "message"
+        version = call.version or model.versions[-1]
         await asyncio.sleep(self.delay_s(call))
         if message := self.error(call):
-            call.ended = time.monotonic()
-            await context.abort(grpc.StatusCode.INTERNAL, message)
+            await self._refuse(call, context, message)
         frames = np.frombuffer(await self._content(request, context), np.uint8).reshape(call.rows, -1)
         if message := self.indigestible(frames):
-            call.ended = time.monotonic()
-            await context.abort(grpc.StatusCode.INTERNAL, message)
+            await self._refuse(call, context, message)
         rows = self.reply_rows(call.rows)
         stamps = np.array([[frame[0], call.rows, len(self.log("infer"))] for frame in frames[:rows]], np.int32)
-        reply = service_pb2.ModelInferResponse(model_name=model.name, model_version=request.model_version or "1")
+        reply = service_pb2.ModelInferResponse(model_name=model.name, model_version=version)
         lead = [rows] if batched else []
         if "echo" in model.outputs:
-            reply.outputs.add(name="echo", datatype=model.datatype, shape=[*lead, *shape[1 if batched else 0 :]])
+            reply.outputs.add(name="echo", datatype=model.datatype, shape=[*lead, *call.shape[1 if batched else 0 :]])
             reply.raw_output_contents.append(frames[:rows].tobytes())
         if "stamp" in model.outputs:
             reply.outputs.add(name="stamp", datatype="INT32", shape=[*lead, 3])
@@ -260,8 +255,11 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         if "blob" in model.outputs:
             reply.outputs.add(name="blob", datatype="UINT8", shape=[*lead, model.blob_bytes])
             reply.raw_output_contents.append(b"".join(bytes([frame[0]]) * model.blob_bytes for frame in frames[:rows]))
-        call.ended = time.monotonic()
         return reply
+
+    async def _refuse(self, call: Call, context, message: str, status: str = "INTERNAL") -> None:
+        call.error, call.ended = message, time.monotonic()
+        await context.abort(grpc.StatusCode[status], message)
 
     async def _content(self, request, context) -> bytes:
         parameters = request.inputs[0].parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gateway.api import memory_evidence
 from gateway.api.answers import CounterOffer, Evidence, FirstMiss
 from gateway.core import verdict as core
 from gateway.core.offers import WIDEST
@@ -30,6 +31,8 @@ _NONE_FOUND = (
     "No single change of rate, deadline or shape was found that would be admitted"
     f" (periods and deadlines up to {WIDEST} times as long were tried)."
 )
+#: A slower rate, a longer deadline or a smaller shape changes nothing about these.
+_WHATEVER_THE_RATE = frozenset({core.Reason.NOT_PROFILED, core.Reason.MEMORY})
 #: Why a deadline that is longer than the work can still be too short.
 HALF = "A frame may wait half its deadline for its window to end; its job has to be done in the other half."
 
@@ -54,6 +57,8 @@ def evidence(answer: Registration, names: Names) -> Evidence:
         frames_checked=verdict.frames_checked,
         worst_latency_ms=predicted_worst_ms(verdict),
         first_miss=None if verdict.first_miss is None else _first_miss(verdict.first_miss, answer, names),
+        memory=memory_evidence.memory(verdict.memory),
+        swap=memory_evidence.swap(verdict.swap),
     )
 
 
@@ -87,6 +92,8 @@ def counter_offers(offers: Sequence[core.CounterOffer]) -> list[CounterOffer]:
 def _counter_offer(offer: core.CounterOffer) -> CounterOffer:
     if isinstance(offer.value, tuple):
         return CounterOffer(field="shape", value=offer.value)
+    if offer.field == "swapping":
+        return CounterOffer(field="swapping", value=True)
     value_ms = offer.value / NS_PER_MS
     if offer.field == "period_ns":
         return CounterOffer(field="period_ms", value=value_ms, fps=round(NS_PER_S / offer.value, 6))
@@ -114,8 +121,9 @@ def refusal(
         core.Reason.NOT_PROFILED: NotProfiled,
         core.Reason.DEADLINE_INFEASIBLE: DeadlineInfeasible,
     }
+    none_found = searched and not offers and found.reason not in _WHATEVER_THE_RATE
     return classes.get(found.reason, NotSchedulable)(
-        " ".join([*_instead(offers), _explain(found, spec, profile), *[_NONE_FOUND] * (searched and not offers)]),
+        " ".join([*_instead(offers), _explain(found, spec, profile), *[_NONE_FOUND] * none_found]),
         evidence=found.model_dump(),
         counter_offers=[offer.model_dump(exclude_none=True) for offer in offers],
     )
@@ -131,11 +139,18 @@ def admission(found: Evidence) -> str:
 
 def _instead(offers: Sequence[CounterOffer]) -> list[str]:
     """Return in a sentence what could be asked for instead, deadlines first; none if nothing is offered."""
-    said = []
+    fields = []
     for offer in sorted(offers, key=lambda offer: offer.field != "deadline_ms"):
-        value = list(offer.value) if isinstance(offer.value, tuple) else f"{offer.value:g}"
-        said.append(f"{offer.field} {value}" + (f" ({offer.fps:.2f} fps)" if offer.fps is not None else ""))
-    return [f"It would be admitted with {', or '.join(said)}."] if said else []
+        value = said(offer.value)
+        fields.append(f"{offer.field} {value}" + (f" ({offer.fps:.2f} fps)" if offer.fps is not None else ""))
+    return [f"It would be admitted with {', or '.join(fields)}."] if fields else []
+
+
+def said(value: bool | float | tuple[int, ...]) -> str:
+    """Return the value of an offer for people."""
+    if isinstance(value, tuple):
+        return str(list(value))
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def _explain(found: Evidence, spec: StreamSpec, profile: Profile | None) -> str:
@@ -146,6 +161,8 @@ def _explain(found: Evidence, spec: StreamSpec, profile: Profile | None) -> str:
         return f"The profile has no execution times of {what}; measure them with `framegate profile`.{known}"
     if found.reason == core.Reason.DEADLINE_INFEASIBLE:
         return _explain_infeasible(what, spec, profile)
+    if found.reason in (core.Reason.MEMORY, core.Reason.SWAP):
+        return memory_evidence.explain(found, spec)
     if found.reason == core.Reason.BEYOND_HORIZON:
         return _BEYOND_SPORADIC if found.test == SPORADIC else _BEYOND_EXACT
     if found.first_miss is None:

@@ -27,6 +27,30 @@ class FirstMiss(BaseModel):
     late_ms: float
 
 
+class MemoryEvidence(BaseModel):
+    """Why a model has no room. Figures are in `unit`."""
+
+    unit: Literal["bytes", "models"]
+    needed: int
+    budget: int
+    free: int = Field(description="What the models that have to stay leave of it.")
+    held: dict[str, int] = Field(description="Those, by name; `swap region` is one of them.")
+    lost: int = Field(description="What the device holds beyond all that is known to be in it; it counts as used.")
+
+
+class SwapEvidence(BaseModel):
+    """How the models that take turns in the swap region would do, in the worst case."""
+
+    models: list[str]
+    region: int = Field(description="Memory that is set aside for them, in the budget's unit.")
+    utilization: float = Field(description="Of the region's time: unloads, loads, warm-ups and jobs.")
+    longest_turn_ms: float
+    late_ms: float | None = Field(
+        description="How much too late the first window would come round; null: none would, or how long a model takes "
+        "to load is not profiled."
+    )
+
+
 class Evidence(BaseModel):
     """What an admission test found."""
 
@@ -41,13 +65,15 @@ class Evidence(BaseModel):
     frames_checked: int
     worst_latency_ms: float | None = Field(description="Largest predicted latency of this stream's frames.")
     first_miss: FirstMiss | None
+    memory: MemoryEvidence | None = Field(None, description="With reason `memory`; null: the size is not known.")
+    swap: SwapEvidence | None = Field(None, description="Of the models that take turns, if there are any.")
 
 
 class CounterOffer(BaseModel):
     """A change of one field that the same test admitted at that instant; it is tested again when taken."""
 
-    field: Literal["period_ms", "deadline_ms", "shape"]
-    value: float | tuple[int, ...]
+    field: Literal["period_ms", "deadline_ms", "shape", "swapping"]
+    value: bool | float | tuple[int, ...]
     fps: float | None = Field(None, description="The rate, with `period_ms`.")
 
 
@@ -69,10 +95,20 @@ class StreamState(BaseModel):
     name: str
     state: str = Field(description="`active`, `closing`, `closed` or `finished`.")
     close_reason: str = Field(
-        description="Why it was closed: `asked`, or `idle`: nothing came of it for `limits.idle_stream_s`; else empty."
+        description="Why it was closed: `asked`; `idle`: nothing came of it for `limits.idle_stream_s`; "
+        "`version_gone`: the version that it named is not served any more; `model_changed`: a new version takes other "
+        "frames. Else empty."
     )
     model: str
-    version: str
+    version: str = Field(
+        description="The version that its frames run on: the one that it named, or the newest that is served."
+    )
+    tested_version: str = Field(description="The version whose execution times it was admitted with.")
+    retest: bool | None = Field(
+        description="Its version is another one than was tested, and by the profile slower: what was promised may not "
+        "hold. Registered again, it is tested with the new times. null: its version is not in the profile, so that "
+        "nobody knows."
+    )
     shape: tuple[int, ...]
     dtype: str
     frame_bytes: int
@@ -85,6 +121,11 @@ class StreamState(BaseModel):
     on_late: str
     on_excess: str
     service_class: str
+    swapping: bool = Field(description="Its model may take turns with others.")
+    model_stays: Literal["pinned", "takes_turns", "on_demand"] = Field(
+        description="Its model is in memory all the time; is loaded for each window, in its turn; or, as best effort, "
+        "when there is room."
+    )
     accepted: int
     demoted: int = Field(description="How many of them came beyond the contract and were taken as best effort.")
     refused: dict[str, int] = Field(description="Frames that were not taken, by reason.")
@@ -131,25 +172,6 @@ class StreamList(BaseModel):
     utilization: float = Field(description="Lower bound of the device's long-run use.")
 
 
-class ModelEntry(BaseModel):
-    """A model of the repository, as Triton sees it."""
-
-    name: str
-    version: str
-    state: str
-    reason: str
-    profiled_shapes: list[tuple[int, ...]]
-    single_frame_shapes: list[tuple[int, ...]] = Field(
-        description="Shapes of which the model refuses batches: their frames run one at a time."
-    )
-
-
-class ModelList(BaseModel):
-    """Models of the repository."""
-
-    models: list[ModelEntry]
-
-
 class Tensor(BaseModel):
     """One output of one frame. `data` is flat, in row-major order; what is not finite is null."""
 
@@ -173,6 +195,7 @@ class FrameOutcome(BaseModel):
     shape: list[int]
     demoted: bool = Field(description="It came beyond the contract and was taken as best effort.")
     timestamp_ms: float | None = Field(description="What its sender labelled it with; null if nothing.")
+    version: str | None = Field(description="The version of the model that ran; null if there is no result.")
     outputs: dict[str, Tensor] | None
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.options import memory_size
+
 if TYPE_CHECKING:
     from gateway.core.profile import Profile
     from gateway.settings import Settings
@@ -28,6 +30,17 @@ def serve(
     no_shared_memory: Annotated[
         bool, typer.Option("--no-shared-memory", help="Send frames inside the gRPC message, as to a remote Triton.")
     ] = False,
+    max_models: Annotated[
+        int | None, typer.Option(help="How many models may be loaded at one time; others are loaded when needed.")
+    ] = None,
+    memory_budget: Annotated[
+        int | None,
+        typer.Option(
+            parser=memory_size,
+            metavar="SIZE",
+            help="Instead: what they may hold together, for example 8GiB or 500MB.",
+        ),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
     fault_injection: Annotated[
         bool, typer.Option("--fault-injection", help="For experiments: take delays of coming jobs at POST /v1/faults.")
@@ -61,6 +74,8 @@ def serve(
             "models": models,
             "decision_log": decision_log,
             "arena.bytes": None if arena_mb is None else arena_mb << 20,
+            "residency.max_models": max_models,
+            "residency.budget_bytes": memory_budget,
             "telemetry.log_format": log_format,
             "fault_injection": fault_injection or None,
         }
@@ -106,6 +121,7 @@ def run(settings: Settings) -> None:
     from gateway.paths import find_repository
     from gateway.telemetry import logs
     from gateway.triton.embedded import EmbeddedTriton
+    from gateway.triton.server_options import METRICS_INTERVAL_S
 
     logs.configure(settings.telemetry.log_level, settings.telemetry.log_format)
     profile = _read_profile(settings.profile)
@@ -123,7 +139,11 @@ def run(settings: Settings) -> None:
     )
     with triton:
         group = settings.triton.model_copy(update={"url": triton.grpc_url})
-        _serve(settings.model_copy(update={"triton": group}), profile, triton)
+        residency = settings.residency
+        if not residency.metrics_url:
+            own = {"metrics_url": triton.metrics_url, "metrics_interval_s": METRICS_INTERVAL_S}
+            residency = residency.model_copy(update=own)
+        _serve(settings.model_copy(update={"triton": group, "residency": residency}), profile, triton)
 
 
 def _read_profile(path: Path | None) -> Profile:

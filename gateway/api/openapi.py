@@ -9,12 +9,22 @@ from pydantic import BaseModel
 
 from gateway.api.answers import FrameOutcomes, FramesAccepted
 from gateway.api.frames import ERRORS, PostFrames
+from gateway.api.model_schemas import LoadRequest, PinRequest, UnloadRequest
 from gateway.api.problems import PROBLEM_SCHEMA, V2, describe
 from gateway.api.requests import StreamRequest
 from gateway.api.v2.infer import PostInfer
 from gateway.api.v2.openapi import post_infer, use_triton_errors
 from gateway.api.v2.schemas import InferAnswer, InferCall, V2Error
-from gateway.errors import ArenaFull, FrameCancelled, FrameExpired, FrameFailed, Stopping
+from gateway.errors import (
+    ArenaFull,
+    FrameCancelled,
+    FrameExpired,
+    FrameFailed,
+    ModelLoadFailed,
+    ModelNotLoaded,
+    NoRoomForModel,
+    Stopping,
+)
 
 _REF = "#/components/schemas/{model}"
 
@@ -34,7 +44,8 @@ def install(app: FastAPI) -> None:
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = PROBLEM_SCHEMA
-    for model in (StreamRequest, FrameOutcomes, FramesAccepted, InferCall, InferAnswer, V2Error):
+    requests = (StreamRequest, LoadRequest, UnloadRequest, PinRequest, InferCall)
+    for model in (*requests, FrameOutcomes, FramesAccepted, InferAnswer, V2Error):
         _add_schema(schemas, model)
     document["paths"][PostFrames.path] = {"post": _post_frames()}
     document["paths"] |= {path: {"post": post_infer(path)} for path in (PostInfer.path, PostInfer.version_path)}
@@ -66,7 +77,8 @@ def _post_frames() -> dict[str, Any]:
         schema = {"$ref": f"#/components/schemas/{model.__name__}"}
         return {"description": text, "content": {"application/json": {"schema": schema}}}
 
-    problems = describe(*ERRORS, FrameExpired, FrameFailed, FrameCancelled, ArenaFull, Stopping)
+    absent = (ModelNotLoaded, NoRoomForModel, ModelLoadFailed)
+    problems = describe(*ERRORS, FrameExpired, FrameFailed, FrameCancelled, *absent, ArenaFull, Stopping)
     return {
         "tags": ["frames"],
         "summary": "Post Frames",

@@ -105,6 +105,11 @@ class StreamRequest(BaseModel):
         description="`best_effort`: no promise, its frames get what real-time streams leave; `deadline_ms` is how long "
         "one may wait for its turn.",
     )
+    swapping: Annotated[bool, Field(strict=True)] = Field(
+        False,
+        description="Where not all models fit into the memory budget, its model may take turns with those of other "
+        "such streams, if every window still gets its turn in time. Else the model stays while the stream is there.",
+    )
     name: StreamName = Field("", description="A label for people; need not be unique.")
 
     @model_validator(mode="after")
@@ -141,6 +146,7 @@ class StreamRequest(BaseModel):
             on_late=self.on_late,
             on_excess=self.on_excess,
             service_class=self.service_class,
+            swapping=self.swapping,
             name=self.name,
         )
 

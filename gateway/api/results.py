@@ -20,6 +20,7 @@ from fastapi.responses import StreamingResponse
 
 from gateway.core.types import Outcome
 from gateway.errors import FrameCancelled, FrameExpired, FrameFailed, FramegateError
+from gateway.runtime.model_errors import of_frame
 from gateway.runtime.results import FrameResult
 
 #: Outputs of an answer that is written at once, as bytes of their arrays: at most 1 MB of JSON.
@@ -70,6 +71,7 @@ def frame_result(result: FrameResult) -> dict[str, Any]:
         "shape": result.shape,
         "demoted": result.demoted,
         "timestamp_ms": result.timestamp_ms,
+        "version": result.version or None,
         "outputs": None if result.outputs is None else {name: tensor(row) for name, row in result.outputs.items()},
     }
 
@@ -152,4 +154,7 @@ def error_of(results: Sequence[FrameResult]) -> FramegateError | None:
     if len(results) != 1 or (error := _ALONE.get(results[0].outcome)) is None:
         return None
     reason = results[0].reason
-    return error(_SAID.get(reason, reason), result=frame_result(results[0]))
+    result = frame_result(results[0])
+    if results[0].outcome is Outcome.FAILED and (missing := of_frame(reason, result=result)) is not None:
+        return missing
+    return error(_SAID.get(reason, reason), result=result)

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -60,11 +60,10 @@ def _values(field: FieldInfo) -> str:
         return ", ".join(f"`{_text(word)}`" for word in kind)
     if kind is bool:
         return "`true`, `false`"
-    least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
+    least = next((_text(bound.ge) for bound in field.metadata if isinstance(bound, Ge)), None)
+    above = next((f"above {_text(bound.gt)}" for bound in field.metadata if isinstance(bound, Gt)), least)
     most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
-    if least is None or most is None:
-        return ""
-    return f"{_text(least)} to {_text(most)}"
+    return "" if above is None or most is None else f"{above} to {_text(most)}"
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - whatever a setting can be

@@ -14,6 +14,7 @@ from starlette.types import Receive
 from gateway.api.unread import Unread
 from gateway.api.uploads import Uploads
 from gateway.api.v2.parsing import JsonParser
+from gateway.core.memory import planned
 from gateway.core.profile import Profile
 from gateway.errors import Stopping
 from gateway.runtime.gateway import Gateway
@@ -55,8 +56,8 @@ class ApiState:
 
     @cached_property
     def planned_profile(self) -> Profile:
-        """The execution times that admission plans with: the profile's, and the dispatch overhead."""
-        return self.gateway.profile.plus_overhead(self.settings.engine_config().dispatch_overhead_ns)
+        """The execution times that admission plans with."""
+        return planned(self.gateway.profile, self.settings.engine_config())
 
     def _kept_body_bytes(self) -> int:
         """What bodies of cameras have a place in whatever others send; the largest body always fits beside it."""

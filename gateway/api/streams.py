@@ -22,7 +22,9 @@ from gateway.errors import (
     DeadlineInfeasible,
     DtypeMismatch,
     FramegateError,
+    ModelLoadFailed,
     ModelNotLoaded,
+    NoRoomForModel,
     NotProfiled,
     NotSchedulable,
     ShapeMismatch,
@@ -43,7 +45,15 @@ router = APIRouter(prefix="/v1", tags=["streams"])
 #: What the gateway's own ids look like; anything else is answered 404 without a look-up or an echo.
 STREAM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_REFUSALS = (UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, BodyTooLarge)
+_REFUSALS = (
+    UnknownModel,
+    ModelNotLoaded,
+    NoRoomForModel,
+    ModelLoadFailed,
+    ShapeMismatch,
+    DtypeMismatch,
+    BodyTooLarge,
+)
 _MALFORMED = (UnsupportedMediaType, ValidationFailed, UploadTimeout, UploadsFull)
 _NOT_NOW = (TritonUnavailable, AdmissionBusy, Stopping)
 _BODY: dict[str, Any] = {
@@ -88,13 +98,16 @@ def describe_stream(state: ApiState, record: StreamRecord) -> dict[str, Any]:
     url = f"/v1/streams/{record.stream_id}"
     promised = spec.service_class is ServiceClass.REAL_TIME
     broken = state.gateway.broken_promise if promised else None
+    running = state.gateway.stream_version(record)
     return {
         "stream_id": record.stream_id,
         "name": spec.name,
         "state": record.state,
         "close_reason": record.close_reason,
         "model": spec.model,
-        "version": spec.version,
+        "version": running.version,
+        "tested_version": running.tested,
+        "retest": running.retest,
         "shape": spec.shape,
         "dtype": spec.dtype,
         "frame_bytes": record.frame_bytes,
@@ -107,6 +120,8 @@ def describe_stream(state: ApiState, record: StreamRecord) -> dict[str, Any]:
         "on_late": spec.on_late,
         "on_excess": spec.on_excess,
         "service_class": spec.service_class,
+        "swapping": spec.swapping,
+        "model_stays": _model_stays(state, spec),
         "accepted": record.accepted,
         "demoted": record.demoted,
         "refused": dict(record.refused),
@@ -125,6 +140,12 @@ def describe_stream(state: ApiState, record: StreamRecord) -> dict[str, Any]:
         "events_url": f"{url}/events",
         "ws_url": f"{url}/ws",
     }
+
+
+def _model_stays(state: ApiState, spec: StreamSpec) -> str:
+    if spec.service_class is ServiceClass.BEST_EFFORT:
+        return "on_demand"
+    return "takes_turns" if state.gateway.takes_turns(spec.model) else "pinned"
 
 
 def find_stream(state: ApiState, stream_id: str) -> StreamRecord:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
+from gateway.options import memory_size
+
 if TYPE_CHECKING:
     from gateway.capacity.plan_show import Result
     from gateway.core.config import EngineConfig
@@ -26,6 +28,13 @@ def plan(
     ] = 1.0,
     admission_test: Annotated[Literal["auto", "exact", "sporadic"], typer.Option(help="See the guide.")] = "auto",
     dispatch_overhead_ms: Annotated[float, typer.Option(min=0, max=1_000, help="Added to every execution time.")] = 0.0,
+    memory_budget: Annotated[
+        int | None,
+        typer.Option(
+            parser=memory_size, metavar="SIZE", help="For all models, for example 8GiB or 500MB. None: all fit."
+        ),
+    ] = None,
+    max_models: Annotated[int | None, typer.Option(min=1, help="Instead: how many models fit.")] = None,
     offers: Annotated[bool, typer.Option(help="Search what refused streams could ask for instead.")] = True,
     chart: Annotated[Path | None, typer.Option(help="Write the use of the device as a PNG.", dir_okay=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -34,16 +43,20 @@ def plan(
 
     The answers are those of the gateway's own admission. Streams register in
     the order of the file, at time 0 or their at_ms; first frames come
-    start_in_ms later. Exit status: 0 if all are admitted (with several
+    start_in_ms later. With a memory budget the models of real-time streams
+    have to fit, or take turns (swapping: true). Exit status: 0 if all are admitted (with several
     profiles: on one of them), 1 if not, 2 if the input cannot be used.
     """
     import json
 
     from gateway.capacity import plan_show
     from gateway.capacity.charts import utilization_chart
-    from gateway.core.config import AdmissionTest, EngineConfig
+    from gateway.core.config import AdmissionTest, EngineConfig, ResidencyConfig
 
-    config = EngineConfig(admission_test=AdmissionTest(admission_test))
+    if memory_budget is not None and max_models is not None:
+        _fail("give --memory-budget or --max-models, not both")
+    residency = ResidencyConfig(budget_bytes=memory_budget, max_models=max_models)
+    config = EngineConfig(admission_test=AdmissionTest(admission_test), residency=residency)
     times = (time_scale, dispatch_overhead_ms)
     results = _plan_on_each(plan_file, profile, how_many, times, config, offers=offers)
     if chart is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.api.admission import counter_offers, refusal
+from gateway.api.admission import counter_offers, refusal, said
 from gateway.capacity.plan_file import PlanItem
 from gateway.capacity.planning import PlanAnswer, StreamAnswer, profiled, rejected_kinds
 from gateway.capacity.shares import Share, promised, refused_shares, shares
@@ -130,7 +130,7 @@ def result_view(result: Result) -> RenderableType:
     scale = "" if result.time_scale == 1 else f", its times multiplied by {result.time_scale:g}"
     device = f" ({result.profile.device})" if result.profile.device else ""
     parts: list[RenderableType] = [Text(f"{result.path}{device}{scale}"), _table(result)]
-    parts += [Text(line) for line in _how_many(result)]
+    parts += [Text(line) for line in [*_turns(result), *_how_many(result)]]
     for answer, count in rejected_kinds(result.answer.streams):
         parts += [Text(line) for line in _refusal(result, answer, count)]
     parts += [Text(line, no_wrap=True, overflow="ignore") for line in bars(result)]
@@ -159,6 +159,18 @@ def _table(result: Result) -> RenderableType:
             refused.reason.value if refused and refused.reason else "",
         )
     return table
+
+
+def _turns(result: Result) -> list[str]:
+    """Return how the models do that take turns, once all that fit are admitted; nothing if none do."""
+    in_order = sorted(result.answer.admitted, key=lambda answer: answer.at_ns)
+    swap = in_order[-1].evidence.swap if in_order else None
+    if swap is None:
+        return []
+    return [
+        f"{', '.join(swap.models)} take turns in memory, up to {swap.longest_turn_ms:.0f} ms each with unload and load;"
+        f" in the worst case turns take {swap.utilization:.0%} of the time."
+    ]
 
 
 def _how_many(result: Result) -> list[str]:
@@ -191,10 +203,10 @@ def _instead(result: Result, answer: StreamAnswer) -> list[str]:
         if len(known) > _MOST_LISTED:
             out.append(f"  and {len(known) - _MOST_LISTED} more")
     for offer in counter_offers(answer.offers):
-        value = list(offer.value) if isinstance(offer.value, tuple) else f"{offer.value:g}"
+        value = said(offer.value)
         rate = f" ({offer.fps:.2f} fps)" if offer.fps is not None else ""
         out.append(f"  would be admitted with {offer.field} {value}{rate}")
-    return out or [_NO_OFFER] * answer.searched
+    return out or [_NO_OFFER] * (answer.searched and answer.verdict.reason is not Reason.MEMORY)
 
 
 def bars(result: Result) -> list[str]:

@@ -13,15 +13,18 @@ from dataclasses import dataclass, replace
 from gateway.api.admission import evidence
 from gateway.api.answers import Evidence
 from gateway.capacity.plan_file import PlanFileError, PlanItem
+from gateway.core.actions import LoadModel, UnloadModel
 from gateway.core.admission import counter_offers
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
-from gateway.core.profile import Profile
-from gateway.core.types import StreamSpec
+from gateway.core.events import HoldModel, ReleaseModel
+from gateway.core.profile import ModelEntry, Profile
+from gateway.core.types import ServiceClass, StreamSpec
 from gateway.core.verdict import CounterOffer, Reason, Verdict
 from gateway.runtime.results import Registration
 from gateway.sim.driver import Simulation
 from gateway.sim.events import TraceEvents
+from gateway.sim.loads import Course
 from gateway.sim.trace import TraceEntry
 
 #: No accelerator serves more cameras of one kind; the search for "as many as are admitted" ends there.
@@ -111,7 +114,22 @@ def scaled(profile: Profile, factor: float) -> Profile:
         replace(entry, p50_ms=entry.p50_ms * factor, p99_ms=entry.p99_ms * factor, max_ms=entry.max_ms * factor)
         for entry in profile.entries
     )
-    return profile if factor == 1 else replace(profile, entries=entries)
+    models = tuple(_scaled_model(model, factor) for model in profile.models)
+    return profile if factor == 1 else replace(profile, entries=entries, models=models)
+
+
+def _scaled_model(model: ModelEntry, factor: float) -> ModelEntry:
+    def times(ms: float | None) -> float | None:
+        return None if ms is None else ms * factor
+
+    return replace(
+        model,
+        load_ms=model.load_ms * factor,
+        unload_ms=model.unload_ms * factor,
+        load_max_ms=times(model.load_max_ms),
+        unload_max_ms=times(model.unload_max_ms),
+        warm_up_ms=times(model.warm_up_ms),
+    )
 
 
 def answer_plan(
@@ -159,7 +177,8 @@ class _Asking:
     def __init__(self, profile: Profile, config: EngineConfig, *, offers: bool) -> None:
         self._profile = profile
         self._offers = offers
-        self._run = Simulation(Engine(profile, config), TraceEvents(()))
+        self._run = Simulation(Engine(profile, config), TraceEvents(()), loads=_at_once)
+        self._managed = config.residency.managed
         self._names: dict[str, str] = {}
 
     def ask(self, place: int, item: PlanItem) -> Iterator[StreamAnswer]:
@@ -180,7 +199,13 @@ class _Asking:
 
     def _ask_one(self, place: int, spec: StreamSpec, at_ns: int) -> StreamAnswer:
         stream_id = f"plan-{len(self._names) + 1}"
+        # As in the live gateway the model is there when its stream registers, if there is room for it.
+        held = self._managed and spec.service_class is ServiceClass.REAL_TIME and not spec.swapping
+        if held:
+            self._run.post(at_ns, HoldModel(spec.model, stream_id))
         verdict = self._run.answer(TraceEntry(stream_id, at_ns, spec))
+        if held:
+            self._run.post(at_ns, ReleaseModel(spec.model, stream_id))
         offers: tuple[CounterOffer, ...] = ()
         searched = not verdict.admitted and self._offers and verdict.reason is not Reason.NOT_PROFILED
         if searched:
@@ -189,6 +214,11 @@ class _Asking:
         found = evidence(asked, lambda other: self._names.get(other, ""))
         self._names[stream_id] = spec.name
         return StreamAnswer(place, spec.name, spec, at_ns, verdict, found, offers, searched)
+
+
+def _at_once(_action: LoadModel | UnloadModel, _before: int) -> Course:
+    """A plan is about cameras that are there to stay, not about the time until all models are there."""
+    return Course(0)
 
 
 def rejected_kinds(answers: Iterable[StreamAnswer]) -> list[tuple[StreamAnswer, int]]:

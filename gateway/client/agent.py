@@ -13,8 +13,9 @@ from typing import Any
 
 from rich.console import Console
 
+from gateway.client.address import DEFAULT_URL
 from gateway.client.camera import Camera
-from gateway.client.client import DEFAULT_URL, FramegateClient
+from gateway.client.client import FramegateClient
 from gateway.client.comeback import GONE_CODES, register_again
 from gateway.client.pacing import NS_PER_S, TOLERANCE
 from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
@@ -57,6 +58,12 @@ def explain_refusal(
         lines[0] += f"; utilisation with this stream {evidence.utilization:.2f}"
         seen = f", looked {evidence.horizon_ms:.0f} ms ahead at {evidence.frames_checked} frames"
         lines.append(f"{evidence.test} test, phase {evidence.phase}{seen if evidence.frames_checked else ''}")
+    if (memory := evidence.memory) is not None:
+        held = ", ".join(f"{name} {value}" for name, value in memory["held"].items()) or "nothing"
+        lines.append(f"memory: needs {memory['needed']} of {memory['budget']} {memory['unit']}, {memory['free']} free")
+        lines.append(f"  what has to stay: {held}")
+    if evidence.reason == "swap" and (swap := evidence.swap) is not None:
+        lines.append(f"turns in memory of {', '.join(swap['models'])}: up to {swap['longest_turn_ms']:.0f} ms each")
     if (miss := evidence.first_miss) is not None:
         shape = "x".join(map(str, miss.shape))
         names = ", ".join(name or stream for name, stream in zip(miss.names, miss.streams, strict=True))
@@ -74,6 +81,8 @@ def flag_of(offer: CounterOffer, burst: int = 1) -> str:
     """Return the option of ``framegate stream`` that takes up `offer`, rounded to the safe side."""
     if isinstance(offer.value, tuple):
         return f"--shape {offer.value[0]}x{offer.value[1]}"
+    if offer.field == "swapping":
+        return "--swapping"
     if offer.field == "period_ms":
         return f"--fps {math.floor(burst * 1e6 / offer.value) / 1e3:g}"
     return f"--deadline-ms {math.ceil(10 * offer.value) / 10:g}"

@@ -17,52 +17,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
-
-import httpx
-import orjson
+from typing import Any
 
 from gateway.client import wire
+from gateway.client.models import ModelCalls
 from gateway.client.problems import FRAME_OUTCOMES, GatewayUnreachable, ProblemError
 from gateway.client.socket import StreamSocket
 from gateway.client.types import Admission, CounterOffer, Evidence, FrameResult, StreamHandle, StreamInfo
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-OCTETS = {"content-type": "application/octet-stream"}
-#: Kept-alive connections are given up before the gateway (75 s) or a proxy (60 s) does, so that a slow
-#: camera does not send into a connection that is just being closed.
-KEEP_ALIVE_S = 30.0
 
-
-class FramegateClient:
+class FramegateClient(ModelCalls):
     """One gateway. Safe for many tasks of one event loop at a time.
 
     Args:
         url: Of the gateway.
-        timeout_s: Longest wait for an answer; a long poll waits this much longer than it asks for.
+        timeout_s: Longest wait for an answer; a long poll waits this much longer than it asks for, and the load or
+            unload of a model longer.
         transport: For tests: an httpx transport instead of the network.
     """
-
-    def __init__(
-        self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        self.url = url.rstrip("/")
-        self.timeout_s = timeout_s
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=KEEP_ALIVE_S)
-        self._http = httpx.AsyncClient(base_url=self.url, timeout=timeout_s, limits=limits, transport=transport)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections; streams stay registered."""
-        await self._http.aclose()
 
     # ------------------------------------------------------------ streams
 
@@ -85,7 +57,7 @@ class FramegateClient:
             fps: Rate; with a `burst`, of groups. Give this or `period_ms`.
             period_ms: Time between two frames or groups.
             **fields: ``version, dtype, frames, burst, jitter_ms, start_in_ms, on_late, on_excess,
-                service_class, name``; see the API reference.
+                service_class, swapping, name``; see the API reference.
 
         Raises:
             NotSchedulable: It was refused.
@@ -216,12 +188,6 @@ class FramegateClient:
             return False
         return answer.is_success
 
-    async def models(self) -> list[Mapping[str, Any]]:
-        """Return each model's name, version and state."""
-        answer = await self._json("GET", "/v1/models")
-        models: list[Mapping[str, Any]] = answer["models"]
-        return models
-
     async def profile(self) -> Mapping[str, Any]:
         """Return the profile that admission rests on."""
         return await self._json("GET", "/v1/profile")
@@ -231,49 +197,3 @@ class FramegateClient:
         answer = await self._request("GET", "/metrics")
         wire.raise_for_problem(answer)
         return answer.text
-
-    # ------------------------------------------------------------ below
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> httpx.Response:
-        try:
-            return await self._http.request(
-                method, path, content=content, headers=headers, params=params, timeout=timeout_s or self.timeout_s
-            )
-        except httpx.TransportError as error:
-            reason = str(error) or type(error).__name__
-            raise GatewayUnreachable(f"{method} {self.url}{path}: {reason}") from error
-
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> dict[str, Any]:
-        headers = {**OCTETS, **(headers or {})}
-        if body is not None:
-            content, headers = orjson.dumps(body), {"content-type": "application/json"}
-        answer = await self._request(
-            method,
-            path,
-            content=content,
-            headers=headers if content is not None else None,
-            params=params,
-            timeout_s=timeout_s,
-        )
-        wire.raise_for_problem(answer)
-        document: dict[str, Any] = orjson.loads(answer.content)
-        return document

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from gateway.client.address import DEFAULT_URL, parse_url
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -26,20 +28,6 @@ def parse_shape(text: str) -> tuple[int, int]:
     if match is None:
         raise typer.BadParameter(f"{text!r} is not HEIGHTxWIDTH, for example 144x176")
     return int(match[1]), int(match[2])
-
-
-def parse_url(text: str) -> str:
-    """Return the gateway's address as given.
-
-    Raises:
-        typer.BadParameter: It does not begin with ``http://`` or ``https://``.
-    """
-    if re.match(r"https?://[^/]", text) is None:
-        raise typer.BadParameter(
-            f"{text!r} is no address of a gateway; did you mean http://{text.rpartition('//')[2]}?",
-            param_hint="'--url'",
-        )
-    return text
 
 
 def stream(  # noqa: PLR0917 - each is an option of the command
@@ -80,8 +68,12 @@ def stream(  # noqa: PLR0917 - each is an option of the command
             "expires, and what still waits when the next one is sent is cancelled."
         ),
     ] = "drop",
+    swapping: Annotated[
+        bool,
+        typer.Option("--swapping", help="If memory is short, the model may take turns with others of such streams."),
+    ] = False,
     loop: Annotated[bool, typer.Option("--loop", help="Start a file again at its end.")] = False,
-    url: Annotated[str, typer.Option(help="The gateway.")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="The gateway.")] = DEFAULT_URL,
     http: Annotated[
         bool, typer.Option("--http", help="Send each frame by a call of its own, not over a WebSocket.")
     ] = False,
@@ -109,6 +101,7 @@ def stream(  # noqa: PLR0917 - each is an option of the command
         "service_class": "best_effort" if best_effort else None,
         "on_excess": None if on_excess == "refuse" else on_excess,
         "on_late": None if on_late == "drop" else on_late,
+        "swapping": swapping or None,
     }
     options = AgentOptions(
         source=source,

@@ -15,6 +15,9 @@ FRAME_OUTCOMES = {
     errors.FrameExpired.code: "expired",
     errors.FrameFailed.code: "failed",
     errors.FrameCancelled.code: "cancelled",
+    errors.ModelNotLoaded.code: "failed",
+    errors.ModelLoadFailed.code: "failed",
+    errors.NoRoomForModel.code: "failed",
 }
 
 

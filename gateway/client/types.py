@@ -73,13 +73,15 @@ class Evidence:
 
     Attributes:
         reason: Set when refused: ``not_profiled``, ``deadline_infeasible``, ``utilization``, ``deadline_miss``,
-            ``beyond_horizon``.
+            ``beyond_horizon``, ``memory``, ``swap``.
         test: Which test decided: ``exact``, ``hyperperiod`` or ``sporadic`` (the worst case of all arrivals that the
             contracts allow).
         phase, horizon_ms, frames_checked: How far it went, and looked.
         utilization: Of the device with this stream.
         worst_latency_ms: Largest predicted latency of its frames, if known.
         first_miss: The job that would be late, if one was found.
+        memory: The figures of ``memory`` as they came; None where they decided nothing or are not known.
+        swap: Those of the models that take turns in memory, if there are any.
     """
 
     reason: str | None
@@ -90,6 +92,8 @@ class Evidence:
     frames_checked: int
     worst_latency_ms: float | None
     first_miss: FirstMiss | None
+    memory: Document | None = None
+    swap: Document | None = None
 
     @classmethod
     def from_json(cls, document: Document) -> Evidence:
@@ -104,6 +108,8 @@ class Evidence:
             frames_checked=int(document.get("frames_checked", 0)),
             worst_latency_ms=document.get("worst_latency_ms"),
             first_miss=FirstMiss.from_json(miss) if miss else None,
+            memory=document.get("memory"),
+            swap=document.get("swap"),
         )
 
 
@@ -112,22 +118,26 @@ class CounterOffer:
     """A change of one field that would have been admitted when it was found; no promise for later.
 
     Attributes:
-        field: ``period_ms``, ``deadline_ms`` or ``shape``.
+        field: ``period_ms``, ``deadline_ms``, ``shape`` or ``swapping``.
         value: What it would have to be.
     """
 
     field: str
-    value: float | tuple[int, ...]
+    value: bool | float | tuple[int, ...]
 
     @classmethod
     def from_json(cls, document: Document) -> CounterOffer:
         """Read one of ``counter_offers``."""
         value = document["value"]
-        return cls(str(document["field"]), tuple(value) if isinstance(value, list) else float(value))
+        if not isinstance(value, bool):
+            value = tuple(value) if isinstance(value, list) else float(value)
+        return cls(str(document["field"]), value)
 
     def __str__(self) -> str:
         if isinstance(self.value, tuple):
             return f"{self.field} {'x'.join(map(str, self.value))}"
+        if isinstance(self.value, bool):
+            return f"{self.field} {str(self.value).lower()}"
         if self.field == "period_ms":
             return f"period_ms {self.value:.1f} ({1e3 / self.value:.2f} fps)"
         return f"{self.field} {self.value:.1f}"
@@ -215,6 +225,7 @@ class FrameResult:
         outputs: The frame's own row of each output, without batch axis.
         reason: Why it has no result.
         timestamp_ms: What it was labelled with when it was sent.
+        version: The version of the model that ran; None where there is no result.
     """
 
     seq: int | None
@@ -230,6 +241,7 @@ class FrameResult:
     outputs: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     reason: str | None = None
     timestamp_ms: float | None = None
+    version: str | None = None
 
     @classmethod
     def from_json(cls, document: Document) -> FrameResult:
@@ -248,6 +260,7 @@ class FrameResult:
             outputs={name: tensor(value) for name, value in (document.get("outputs") or {}).items()},
             reason=document.get("reason"),
             timestamp_ms=document.get("timestamp_ms"),
+            version=document.get("version"),
         )
 
 

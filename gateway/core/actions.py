@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.core.types import Category, Frame, Job, Outcome
-from gateway.core.verdict import Verdict
+from gateway.core.types import Category, Frame, Job, ModelState, Outcome
+from gateway.core.verdict import MemoryEvidence, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,59 @@ class DeliverFrames:
     cause: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Have the worker load a model; `ModelLoaded` or `ModelLoadFailed` is to follow.
+
+    `reason`: demand (frames wait for it), prefetch (for a window that is still open), pin (a real-time stream or a
+    command wants it to be there), hold (a registration, a call), command, reload (it is there, and stays in use
+    meanwhile), swap (its turn in the swap region), retry (the last attempt failed).
+    """
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadModel:
+    """Have the worker unload a model that is idle; `ModelUnloaded` or `ModelUnloadFailed` is to follow.
+
+    `reason`: eviction, command, swap, warm_up_failed.
+    """
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChanged:
+    """A model's state is another one now, or it is the answer to a command or a hold that leaves it as it was.
+
+    `reason`: why, in a word or in the worker's words; may be empty. Of a model that is resident: hold and command (it
+    was already), reloaded, reload_failed: <why> (the old one serves on), unload_failed: <why>. takes_turns answers the
+    command to load one that is in the swap region and was unloaded by command: it has its turns again.
+    """
+
+    model: str
+    state: ModelState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRefused:
+    """A command or a hold came to nothing, and nothing was changed.
+
+    `reason`: no_room (with `memory`), pinned, unloaded (by command, so that only one loads it), not_sized (its size is
+    not known, and the budget is in bytes), takes_turns (it is in the swap region, and loaded when it has its turn),
+    load_too_long (models that take turns cannot wait for it), failed: <why> (it cannot be loaded; tried again after a
+    pause).
+    """
+
+    model: str
+    reason: str
+    memory: MemoryEvidence | None = None
+
+
 Action = (
     Admitted
     | Rejected
@@ -186,4 +239,8 @@ Action = (
     | PenaltyChanged
     | BatchLimited
     | DeliverFrames
+    | LoadModel
+    | UnloadModel
+    | ModelChanged
+    | ModelRefused
 )

@@ -13,10 +13,10 @@ begins at 0.
 Windows, batches and the places of a plan stay those of the native shape, so nothing that was promised depends on which
 shape runs, and small jobs never share a batch with frames that have that shape of their own.
 
-Some overruns say nothing about a category (`Cause`): the first execution after a load, and one on a device that was
-idle for so long that its clocks went down. Such a job counts as if it had taken its profiled time at most: it adds
-nothing, and if it ran small, it pays back what was planned, so that no camera that is always slow to wake the device
-up runs small for ever.
+Some overruns say nothing about a category (`Cause`): the first execution after a load, one on a device that was idle
+for so long that its clocks went down, and one beside which another model was loaded or unloaded. Such a job counts as
+if it had taken its profiled time at most: it adds nothing, and if it ran small, it pays back what was planned, so that
+no camera that is always slow to wake the device up runs small for ever.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Cause(StrEnum):
     WARM_UP = "warm_up"
     #: The device had been idle for `EngineConfig.cold_after_ns`.
     COLD = "cold"
+    #: A model was loaded or unloaded meanwhile, which took more from it than was planned for.
+    SWAP = "swap"
 
 
 class Adaptation:
@@ -92,19 +94,18 @@ class Adaptation:
         fitted = tuple([small_ns if e_ns < own_e_ns else own_ns for small_ns, e_ns, own_ns, own_e_ns in times])
         return fitted + own[len(fitted) :]
 
-    def cause(self, job: Job, took_ns: int, *, warm_up: bool, idle_ns: int) -> Cause | None:
-        """Return why a job took longer than profiled; None when it did not.
+    def cause(self, *, warm_up: bool, swapping: bool, idle_ns: int) -> Cause:
+        """Return why a job took longer than profiled.
 
         Args:
-            job: As it was started.
-            took_ns: From its start to its end.
             warm_up: See `gateway.core.events.JobFinished`.
+            swapping: A model was loaded or unloaded meanwhile.
             idle_ns: How long the device had been idle when it began.
         """
-        if took_ns <= job.execution_ns:
-            return None
         if warm_up:
             return Cause.WARM_UP
+        if swapping:
+            return Cause.SWAP
         return Cause.COLD if idle_ns >= self._config.cold_after_ns else Cause.OVERRUN
 
     def ended(self, job: Job, took_ns: int, cause: Cause | None) -> PenaltyChanged | None:

@@ -1,6 +1,7 @@
 """Will this stream fit? Every answer is a `Plan` that holds a `Verdict` with evidence.
 
-- Phase 0, the candidate's own figures: a profile entry, and a deadline no shorter than one frame takes.
+- Phase 0, the candidate's own figures: a profile entry, a deadline no shorter than one frame takes, and with a memory
+  budget room for its model (`gateway.core.placement`).
 - Phase 1, utilisation: a cheap necessary condition that refuses nothing which Phase 2 admits.
 - Phase 2, one of three tests (`EngineConfig.admission_test`), from the state as it was recorded.
 
@@ -16,11 +17,12 @@ What an admission promises, all streams keeping their contracts:
     jitter included; a drifting clock leaves them.
 ``sporadic``
     Nothing misses under plain EDF for any legal arrivals: any phase, drift and jitter, at and below the profiled times.
+    It is the only one that knows of models which take turns in memory (`gateway.core.swap_test`).
 
-``auto`` takes ``exact`` while all streams are finite and their frames can be followed, else ``sporadic``. A best-effort
-stream is promised nothing and is admitted without a test (``none``), except that under ``sporadic`` one of its frames
-must not hold up promised work for too long. Pure functions: the same code serves registration, the check call,
-capacity plans and counter-offers, in this process or another.
+``auto`` takes ``exact`` while all streams are finite, their frames can be followed and no models take turns, else
+``sporadic``. A best-effort stream is promised nothing and is admitted without a test (``none``), except that under
+``sporadic`` one of its frames must not hold up promised work for too long. Pure functions: the same code serves
+registration, the check call, capacity plans and counter-offers, in this process or another.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ from dataclasses import replace
 
 from gateway.core.offers import search
 from gateway.core.phase_two import SPORADIC, Decision, decide, which_test
+from gateway.core.placement import place
 from gateway.core.plan import Plan, WindowPlan
-from gateway.core.plan_state import AdmissionState, StreamPhase, WindowState
+from gateway.core.plan_state import AdmissionState, MemoryState, StreamPhase, WindowState
 from gateway.core.schedulability import TOLERANCE, interval_demand, utilization
 from gateway.core.types import ServiceClass, StreamSpec
-from gateway.core.verdict import CounterOffer, Reason, Verdict
+from gateway.core.verdict import CounterOffer, MemoryEvidence, Reason, Verdict
 
 
 def plan(state: AdmissionState, candidate: StreamSpec, stream_id: str = "") -> Plan:
@@ -86,20 +89,29 @@ def retest(state: AdmissionState) -> Plan:
     return _finish(state, state, decide(state, used, newcomer=False, slots=state.config.guard))
 
 
+def bears(state: AdmissionState, blocking_ns: int) -> bool:
+    """Whether what has been promised holds by the sporadic test though a job that nothing was promised is so long."""
+    longer_ns = max(blocking_ns, state.config.best_effort_blocking_ns)
+    verdict = retest(replace(state, config=replace(state.config, best_effort_blocking_ns=longer_ns))).verdict
+    return verdict.admitted and verdict.test == SPORADIC
+
+
 def with_candidate(state: AdmissionState, candidate: StreamSpec, stream_id: str) -> AdmissionState:
     """Return `state` as it would be right after the candidate's admission: its stream is the last one."""
     category = candidate.category(state.worker)
     if candidate.service_class is ServiceClass.BEST_EFFORT:
-        return replace(state, best_effort=tuple(dict.fromkeys((*state.best_effort, category))))
+        used = tuple(dict.fromkeys((*state.best_effort, category)))
+        return replace(state, best_effort=used, memory=using(state.memory, category.model))
     window_ns = candidate.deadline_ns // 2
     joint_ns = state.now_ns + window_ns
-    opened = WindowState(category, window_ns, window_ns, joint_ns, (), window_ns)
+    opened = WindowState(category, window_ns, window_ns, joint_ns, (), window_ns, candidate.swapping)
     windows = []
     for window in state.windows:
         if window.category != category:
             windows.append(window)
         else:
-            opened = replace(window, widest_ns=min(window.widest_ns, window_ns))
+            swapping = window.swapping and candidate.swapping
+            opened = replace(window, widest_ns=min(window.widest_ns, window_ns), swapping=swapping)
             if window_ns < window.window_ns:
                 narrowest_ns = min(window.narrowest_ns, window_ns)
                 joint_ns = min(window.joint_ns, joint_ns)
@@ -129,13 +141,31 @@ def _plan(state: AdmissionState, candidate: StreamSpec, stream_id: str, *, slots
     if state.profile.execution_ns(category, 1) > candidate.deadline_ns:
         return _finish(state, state, Decision(_refusal(test, 0, Reason.DEADLINE_INFEASIBLE)))
     planned = with_candidate(state, candidate, stream_id)
+    if promised and planned.memory is not None:
+        placed = place(planned, candidate.model)
+        if isinstance(placed, MemoryEvidence):
+            return _finish(state, state, Decision(replace(_refusal(test, 0, Reason.MEMORY), memory=placed)))
+        planned = replace(planned, memory=placed)
+    return _finish(state, planned, _decide(planned, promised=promised, slots=slots))
+
+
+def _decide(planned: AdmissionState, *, promised: bool, slots: bool) -> Decision:
+    """Run the phases that look at all streams; the candidate is `promised` something or not."""
+    test = which_test(planned, unbounded=False)
     used = utilization(planned)
     if not promised and (test != SPORADIC or not planned.streams):
-        return _finish(state, planned, Decision(Verdict(admitted=True, test="none", phase=0, utilization=used)))
+        return Decision(Verdict(admitted=True, test="none", phase=0, utilization=used))
     demand = max(used, interval_demand(planned))
     if demand > 1 + TOLERANCE:
-        return _finish(state, planned, Decision(_refusal(test, 1, Reason.UTILIZATION, demand)))
-    return _finish(state, planned, decide(planned, used, newcomer=promised, slots=slots))
+        return Decision(_refusal(test, 1, Reason.UTILIZATION, demand))
+    return decide(planned, used, newcomer=promised, slots=slots)
+
+
+def using(memory: MemoryState | None, model: str) -> MemoryState | None:
+    """Return the memory when a best-effort stream uses a model too, which may so have to be loaded at any time."""
+    if memory is None or model in memory.used or model in memory.region:
+        return memory
+    return replace(memory, used=(*memory.used, model))
 
 
 def _refusal(test: str, phase: int, reason: Reason, used: float = 0.0) -> Verdict:
@@ -165,4 +195,5 @@ def _finish(state: AdmissionState, planned: AdmissionState, decision: Decision) 
         streams=planned.streams if decision.verdict.admitted else (),
         slots=decision.slots,
         blocking_ns=decision.blocking_ns,
+        swap=decision.swap,
     )

@@ -123,6 +123,22 @@ class Curve:
         steady = self.steady(count)
         return np.maximum(steady, self.carried(count)) if self.waiting else steady
 
+    def turns(self, count: int) -> _Ints:
+        """Return how many of 0 to `count` consecutive windows can hold frames. The first may be the open one."""
+        k = np.arange(count + 1)
+        held: _Ints = np.minimum(k, self.within(k * self.window_ns) + bool(self.waiting))
+        return held
+
+    def turns_from_now(self, count: int) -> _Ints:
+        """Return how many of the open window and those that follow it can hold frames, 0 to `count` in all."""
+        k = np.arange(1, count + 1)
+        to_come = self.from_now(self.joint_ns + (k - 1) * self.window_ns)
+        return np.concatenate([ints([0]), np.minimum(k, to_come + bool(self.waiting))])
+
+    def turn_rate(self) -> float:
+        """Return how many of its windows, per ns, can hold frames of unbounded streams in the long run."""
+        return min(1.0, self._mean) / self.window_ns
+
     def _bound(self) -> WorkBound:
         return work_bound(self.table, self.n1)
 

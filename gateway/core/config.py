@@ -28,6 +28,76 @@ class AdmissionTest(StrEnum):
     SPORADIC = "sporadic"
 
 
+class Replacement(StrEnum):
+    """Which idle model has to go when another one needs its memory."""
+
+    #: The one whose next frame is furthest away: periods and joints are known, so Belady's rule applies.
+    NEXT_USE = "next_use"
+    #: The one that was used least recently (Computron).
+    LRU = "lru"
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyConfig:
+    """Which models may be in a worker's memory, and how they come and go.
+
+    Without a budget all models are taken to be resident unless something else is said of one, and nothing is loaded or
+    unloaded but by command.
+
+    Attributes:
+        budget_bytes: Of all models together, by the profile's sizes; None: none in bytes.
+        max_models: How many may be there; None: none in numbers. At most one of the two is given.
+        headroom_bytes, headroom_models: What may be held beyond the budget while models that are unloading still hold
+            their memory. 0: a load waits until there is room (strict).
+        replacement: Which model goes.
+        prefetch: Load a model when the first frame of a window comes, not at its joint.
+        synchronous: Nothing runs while a model loads or unloads; for comparison only.
+        interference: How many times longer executions take beside a load, for models of which it was not measured.
+        warm_up_factor: How many times longer a first execution takes, likewise.
+        backoff_ns, longest_backoff_ns: Pause after a failed load, doubled with each further one up to the longest.
+
+    Raises:
+        ValueError: Two budgets, one below 1, a headroom without its budget or negative, or a factor below 1.
+    """
+
+    budget_bytes: int | None = None
+    max_models: int | None = None
+    headroom_bytes: int = 0
+    headroom_models: int = 0
+    replacement: Replacement = Replacement.NEXT_USE
+    prefetch: bool = True
+    synchronous: bool = False
+    interference: float = 1.7
+    warm_up_factor: float = 3.0
+    backoff_ns: int = NS_PER_S
+    longest_backoff_ns: int = 60 * NS_PER_S
+
+    def __post_init__(self) -> None:
+        """Check the bounds; plain strings are taken for the words that they are."""
+        object.__setattr__(self, "replacement", Replacement(self.replacement))
+        if self.budget_bytes is not None and self.max_models is not None:
+            raise ValueError("a budget is in bytes or in models, not both")
+        for name, value in (("budget_bytes", self.budget_bytes), ("max_models", self.max_models)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name, value, budget in (
+            ("headroom_bytes", self.headroom_bytes, self.budget_bytes),
+            ("headroom_models", self.headroom_models, self.max_models),
+        ):
+            if value < 0 or (value and budget is None):
+                raise ValueError(f"{name} must be at least 0 and goes with its budget, not {value}")
+        for factor_name, factor in (("interference", self.interference), ("warm_up_factor", self.warm_up_factor)):
+            if not factor >= 1:
+                raise ValueError(f"{factor_name} must be at least 1, not {factor}")
+        if not 1 <= self.backoff_ns <= self.longest_backoff_ns:
+            raise ValueError(f"backoff_ns must lie in [1, {self.longest_backoff_ns}], not {self.backoff_ns}")
+
+    @property
+    def managed(self) -> bool:
+        """Whether there is a budget."""
+        return self.budget_bytes is not None or self.max_models is not None
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of one engine, fixed for its life.
@@ -50,6 +120,7 @@ class EngineConfig:
             clocks go down meanwhile, and smaller frames would not bring them up.
         dispatch_overhead_ns: Added to every profiled execution time.
         utilization_test: Formula of Phase 1.
+        residency: Which models may be in memory.
 
     Raises:
         ValueError: A frame count or a window below 1, a negative overhead, or an unknown word.
@@ -68,6 +139,7 @@ class EngineConfig:
     cold_after_ns: int = NS_PER_S // 2
     dispatch_overhead_ns: int = 0
     utilization_test: UtilizationTest = UtilizationTest.ENVELOPE
+    residency: ResidencyConfig = ResidencyConfig()
 
     def __post_init__(self) -> None:
         """Check the bounds; plain strings are taken for the words that they are."""

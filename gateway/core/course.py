@@ -11,9 +11,8 @@ the device is idle, or has no more to do than B: a job of that length might have
 
 from __future__ import annotations
 
-from gateway.core.batch import NEVER_NS
+from gateway.core.batch import NEVER_NS, Batch
 from gateway.core.device import Device
-from gateway.core.edf import ReadyQueue
 
 
 class Course:
@@ -28,28 +27,28 @@ class Course:
         self._stray = 0
         self._stray_ns = 0
 
-    def start(self, job_id: int, execution_ns: int, ready: ReadyQueue) -> None:
-        """A job starts; `ready` are the promised batches past their joint, its own still among them."""
+    def start(self, job_id: int, execution_ns: int, first: Batch | None) -> None:
+        """A job starts; `first` of the promised batches past their joint that may start, its own still among them."""
         self.started += 1
-        if not ready:
+        if first is None:
             self._stray, self._stray_ns = self.started, execution_ns
-        elif ready.first().id != job_id:
+        elif first.id != job_id:
             self._stray, self._stray_ns = self.started, NEVER_NS
 
     def wait(self) -> None:
         """The device is free, and what is ready has to wait: whatever starts next comes too late for plain EDF."""
         self._stray, self._stray_ns = self.started + 1, NEVER_NS
 
-    def follows_edf(self, since: int, most_ns: int, device: Device, ready: ReadyQueue, now_ns: int) -> bool:
+    def follows_edf(self, since: int, most_ns: int, device: Device, first: Batch | None, now_ns: int) -> bool:
         """Whether a plan holds at `now_ns` for all that has started since its record.
 
         Args:
             since: `started` at the record.
             most_ns: B of the plan.
             device: As it is now.
-            ready: Promised batches past their joint.
+            first: Of the promised batches past their joint that may start; None: there is none.
             now_ns: The instant.
         """
-        if not ready and device.free_ns(now_ns) - now_ns <= most_ns:
+        if first is None and device.free_ns(now_ns) - now_ns <= most_ns:
             return True
         return self._stray <= since or self._stray_ns <= most_ns

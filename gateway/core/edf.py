@@ -35,6 +35,9 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __contains__(self, batch: Batch) -> bool:
+        return batch.id in self._batches
+
     def __iter__(self) -> Iterator[Batch]:
         """Iterate in the order in which they would be taken."""
         batches = self._batches

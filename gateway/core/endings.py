@@ -44,9 +44,9 @@ class Endings:
         actions.append(drop)
         self.end(drop.frames, [drop.outcome] * len(drop.frames), actions)
 
-    def expire(self, now_ns: int, actions: list[Action]) -> None:
-        """End the waiting frames that are late at `now_ns` and not to be served late."""
-        for reason, gone, moved in self._waiting.expire(now_ns):
+    def expire(self, now_ns: int, actions: list[Action], *, lost: bool) -> None:
+        """End the waiting frames that are late at `now_ns` and not to be served late; `lost`: the worker is."""
+        for reason, gone, moved in self._waiting.expire(now_ns, lost=lost):
             self.drop(DropFrames(gone, Outcome.EXPIRED, reason, moved), actions)
 
     # ------------------------------------------------------------ streams
@@ -64,6 +64,8 @@ class Endings:
             for batcher in stream.batchers:
                 self._waiting.leave(batcher, stream.spec.deadline_ns)
             self._promises.generation += 1
+            if self._promises.region is not None:
+                self._promises.region.settle()
             if not stream.batcher.deadlines and (changed := self._adaptation.forget(stream.batcher.category)):
                 actions.append(changed)
             actions.append(StreamEnded(stream.id, stream.refusal or "closed"))

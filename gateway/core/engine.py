@@ -1,6 +1,6 @@
 """The engine: events and the time go in, decisions come out.
 
-Order inside one `Engine.handle`: close due windows; apply the event; expire frames; dispatch.
+Order inside one `Engine.handle`: close due windows; apply the event; expire frames; plan residency; dispatch.
 
 Rules:
 
@@ -13,6 +13,7 @@ Rules:
   turn comes and it would be late though its job took no longer than usual, for others would be late because of it.
 - Frames that no plan has a place for, and then those of best-effort streams, get what is left over: they start only
   when no promise is touched.
+- Nothing starts of a model that is not in memory (`gateway.core.residency`).
 - Frames of a batch that was refused are tried again alone, likewise (`gateway.core.retries`).
 - Streams are admitted and windows grow only by a plan (`gateway.core.plan`). It may have been made elsewhere from a
   record of a moment ago; it is taken only if it still holds, else the answer is `PlanStale` and nothing has changed.
@@ -32,13 +33,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.core import admission
-from gateway.core.actions import Action, DropFrames
+from gateway.core.actions import Action
 from gateway.core.adaptation import Adaptation
-from gateway.core.batch import NEVER_NS, Batch
+from gateway.core.batch import NEVER_NS
 from gateway.core.books import Ledger
 from gateway.core.config import EngineConfig
 from gateway.core.device import Device
-from gateway.core.dispatch import choose
 from gateway.core.endings import Endings
 from gateway.core.events import (
     CloseStream,
@@ -56,13 +56,15 @@ from gateway.core.events import (
 )
 from gateway.core.intake import Intake
 from gateway.core.jobs import Jobs
+from gateway.core.memory import planned
+from gateway.core.models import Models
 from gateway.core.plan import Plan
 from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
 from gateway.core.promises import Promises
 from gateway.core.recording import record_view
-from gateway.core.retries import shorten
-from gateway.core.types import LOCAL_WORKER, Outcome, StreamSpec
+from gateway.core.streams import Streams
+from gateway.core.types import LOCAL_WORKER, StreamSpec
 from gateway.core.verdict import Verdict
 from gateway.core.view import EngineView
 from gateway.core.waiting import Waiting
@@ -76,7 +78,8 @@ class Engine:
     """See the module's docstring.
 
     Args:
-        profile: Execution times; `EngineConfig.dispatch_overhead_ns` is added to them.
+        profile: Execution times; `EngineConfig.dispatch_overhead_ns` is added to them, and where models come and go
+            they are those beside a load.
         config: Switches.
         workers: Ids of the workers. Exactly one for now.
 
@@ -91,15 +94,19 @@ class Engine:
         if len(names) != 1:
             raise ValueError(f"exactly one worker is supported, not {len(names)}")
         self.config = config
-        profile = profile.plus_overhead(config.dispatch_overhead_ns)
+        profile = planned(profile, config)
         self._now_ns = -NEVER_NS
+        self._stops = config.residency.synchronous
         self._ledger = Ledger()
         self._waiting = Waiting(config)
         self._device = Device(names[0])
         self._promises = Promises(self._ledger, self._waiting, self._device, profile=profile, config=config)
         self._adaptation = Adaptation(self._promises, config)
-        self._intake = Intake(self._ledger, self._waiting, self._device, self._promises.journal, config)
         self._endings = Endings(self._ledger, self._waiting, self._promises, self._adaptation)
+        self._models = Models(
+            self._ledger, self._waiting, self._device, endings=self._endings, promises=self._promises, config=config
+        )
+        self._residency, self._demand = self._models.residency, self._models.demand
         self._jobs = Jobs(
             self._ledger,
             self._waiting,
@@ -107,19 +114,31 @@ class Engine:
             promises=self._promises,
             adaptation=self._adaptation,
             endings=self._endings,
+            calls=self._models.calls,
+            config=config,
+        )
+        streams = Streams(
+            self._ledger,
+            self._waiting,
+            intake=Intake(self._ledger, self._waiting, self._device, self._promises.journal, config),
+            endings=self._endings,
+            promises=self._promises,
+            residency=self._residency,
+            plan=self.plan,
         )
         self._apply: dict[type[Any], Callable[[Any, int, list[Action]], None]] = {
-            RegisterStream: self._register,
-            WidenWindows: self._widen,
-            CloseStream: self._close,
-            FramesArrived: self._arrive,
-            FrameCancelled: self._cancel,
+            RegisterStream: streams.register,
+            WidenWindows: streams.widen,
+            CloseStream: streams.close,
+            FramesArrived: streams.arrive,
+            FrameCancelled: streams.cancel,
             JobFinished: self._jobs.finish,
             JobFailed: self._jobs.fail,
             LimitBatches: self._jobs.limit,
             WorkerLost: self._jobs.lose,
             WorkerBack: self._jobs.regain,
-            Tick: self._tick,
+            Tick: _nothing,
+            **self._models.handlers,
         }
 
     # ------------------------------------------------------------ interface
@@ -138,40 +157,37 @@ class Engine:
         waiting.advance(now_ns)
         self._apply[type(event)](event, now_ns, actions)
         if waiting.next_expiry_ns() <= now_ns:
-            self._endings.expire(now_ns, actions)
+            self._endings.expire(now_ns, actions, lost=self._device.lost)
+        # A frame of a model that is there, or for which a batch waits already, changes nothing.
+        if waiting.lacking or (
+            (waiting.barred or waiting.turning) and (waiting.apart or type(event) is not FramesArrived)
+        ):
+            self._demand.plan(now_ns, actions)
         if self._jobs.retries.wondering:
             self._jobs.learn(actions, now_ns, actions)
-        if self._device.free:
-            batch = self._choose(now_ns, actions)
+        if self._device.free and not (self._stops and self._residency.calling):
+            batch = self._jobs.choose(now_ns, actions)
+            while (turns := self._residency.turns) is not None and turns.over:
+                # Its last frames were given up. The next one must not wait for another job.
+                self._demand.plan(now_ns, actions)
+                batch = self._jobs.choose(now_ns, actions)
             if batch is not None:
                 self._jobs.start(batch, now_ns, actions)
-            elif waiting.ready:
+            elif waiting.first_ready() is not None:
                 self._promises.course.wait()
         return actions
-
-    def _choose(self, now_ns: int, actions: list[Action]) -> Batch | None:
-        """Return what is to start now. Frames that cannot be in time any more are not sent: others would be late."""
-        while (batch := choose(self._waiting, now_ns, early=self.config.early_dispatch)) is not None:
-            if now_ns + batch.table[len(batch.frames)] <= batch.earliest_ns:
-                break  # as usual: all of it is in time even if it takes as long as profiled
-            if not self.profile.has(batch.category):
-                break  # how long it takes is not known
-            gone, moved = self._waiting.give_up(batch, now_ns, self._jobs.typical(batch))
-            if not gone:
-                break
-            drop = DropFrames(tuple(gone), Outcome.EXPIRED, "too_late", tuple(moved))
-            self._endings.drop(drop, actions)
-            self._jobs.learn([drop], now_ns, actions)
-        return batch
 
     def next_wakeup_ns(self) -> int | None:
         """Return when `Tick` is next needed if nothing else happens; None: not at all.
 
         While the device is busy or lost, a joint changes nothing that anyone could see, so only expiries count.
         """
-        wakeup_ns = self._waiting.next_expiry_ns()
-        if self._device.free:
-            wakeup_ns = min(wakeup_ns, self._waiting.next_change_ns(self._now_ns))
+        waiting = self._waiting
+        wakeup_ns = waiting.next_expiry_ns()
+        if self._device.free or waiting.turning or (waiting.barred and not self.config.residency.prefetch):
+            wakeup_ns = min(wakeup_ns, waiting.next_change_ns(self._now_ns))
+        if self._residency.paused:
+            wakeup_ns = min(wakeup_ns, self._residency.next_wakeup_ns(self._now_ns))
         return None if wakeup_ns == NEVER_NS else wakeup_ns
 
     def snapshot(self) -> EngineView:
@@ -185,7 +201,18 @@ class Engine:
             now_ns=self._now_ns,
             limited=tuple(self._jobs.limited),
             broken=self._promises.broken,
+            residency=self._models.views(self._now_ns),
+            memory=self._residency.memory.view(),
         )
+
+    def models_to_load(self, ready: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
+        """Return what is to be in the memory of a worker that is being set up, most important first.
+
+        Args:
+            ready: Models that are in it now.
+            wanted: Models that are to be served, most important first.
+        """
+        return self._models.to_load(ready, wanted)
 
     def admission_state(self, now_ns: int) -> AdmissionState:
         """Return what an admission test at `now_ns` starts from; nothing changes."""
@@ -204,6 +231,10 @@ class Engine:
         """Return the most frames that a batch of a stream's category can have; 1 for a stream that is not known."""
         stream = self._ledger.streams.get(stream_id)
         return 1 if stream is None else len(stream.batcher.table) - 1
+
+    def takes_turns(self, model: str) -> bool:
+        """Whether a model shares the swap region with others."""
+        return model in self._residency.region_models
 
     def suspect(self, stream_id: str) -> bool:
         """Whether the frames of a stream go alone, because of some that were refused (`gateway.core.retries`)."""
@@ -238,37 +269,6 @@ class Engine:
     def _check_time(self, now_ns: int) -> None:
         assert now_ns >= self._now_ns, f"time went back: {now_ns} after {self._now_ns}"
 
-    # ------------------------------------------------------------ streams
 
-    def _register(self, event: RegisterStream, now_ns: int, actions: list[Action]) -> None:
-        assert event.stream_id not in self._ledger.streams, f"stream id {event.stream_id!r} is in use"
-        plan = event.plan or self.plan(event.spec, now_ns, event.stream_id)
-        actions.append(self._promises.register(event, plan, now_ns))
-        actions += shorten(self._waiting, self._ledger, now_ns)
-
-    def _widen(self, event: WidenWindows, now_ns: int, actions: list[Action]) -> None:
-        actions += self._promises.widen(event, event.plan or admission.widen(self.admission_state(now_ns)), now_ns)
-        actions += shorten(self._waiting, self._ledger, now_ns)
-
-    def _close(self, event: CloseStream, _now_ns: int, actions: list[Action]) -> None:
-        stream = self._ledger.streams.get(event.stream_id)
-        if stream is not None:
-            stream.closed = True
-            self._endings.hush(stream)
-            self._endings.sweep([stream.id], actions)
-
-    # ------------------------------------------------------------ frames
-
-    def _arrive(self, event: FramesArrived, now_ns: int, actions: list[Action]) -> None:
-        stream = self._intake.arrive(event, now_ns, actions)
-        if stream is not None and stream.remaining == 0:
-            self._endings.hush(stream)
-
-    def _cancel(self, event: FrameCancelled, _now_ns: int, actions: list[Action]) -> None:
-        frame = self._ledger.in_flight(event.stream_id, event.seq)
-        moved = None if frame is None else self._waiting.withdraw(frame)
-        if frame is not None and moved is not None:
-            self._endings.drop(DropFrames((frame,), Outcome.CANCELLED, "cancelled", moved), actions)
-
-    def _tick(self, _event: Tick, _now_ns: int, _actions: list[Action]) -> None:
-        """Time alone: everything that it brings about is done around the event."""
+def _nothing(_event: Tick, _now_ns: int, _actions: list[Action]) -> None:
+    """Time alone: everything that it brings about is done around the event."""

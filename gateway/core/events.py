@@ -116,6 +116,107 @@ class WorkerBack:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLoaded:
+    """A model is in the worker's memory.
+
+    Attributes:
+        model: Which.
+        warm: Whether all that it will run has been run once; else its warm-up follows, as jobs.
+        held_bytes: What it holds, as reported by the worker; None: not known, so the profile's figure stands.
+    """
+
+    model: str
+    warm: bool = False
+    held_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoadFailed:
+    """A model could not be loaded, and holds nothing. After a reload, the old one serves on."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloaded:
+    """The worker does not list a model as loaded any more: its memory is free.
+
+    Attributes:
+        model: Which.
+        used_bytes: What the worker's models hold in all now, while others may be coming or going; None: not measured.
+    """
+
+    model: str
+    used_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUnloadFailed:
+    """A model was to go and is still there after all the time that it was given; it holds its memory."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLost:
+    """A model that was resident is not there any more, and nobody here has unloaded it."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMeasured:
+    """What the worker's models hold in all, measured while no model came or went."""
+
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLoad:
+    """An operator wants a model in memory, or, if it is there, what is new of it."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestUnload:
+    """An operator wants a model out of memory, and not back before the next `RequestLoad`.
+
+    `force`: even though real-time streams or a pin need it.
+    """
+
+    model: str
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinModel:
+    """An operator wants a model to stay once it is there, or (`pinned` false) lets it go."""
+
+    model: str
+    pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HoldModel:
+    """Something that is about to use a model wants it in memory until `ReleaseModel` of the same holder."""
+
+    model: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseModel:
+    """A holder needs its model no longer."""
+
+    model: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed. Handled twice at one instant, the second has no effect."""
 
@@ -131,6 +232,17 @@ Event = (
     | LimitBatches
     | WorkerLost
     | WorkerBack
+    | ModelLoaded
+    | ModelLoadFailed
+    | ModelUnloaded
+    | ModelUnloadFailed
+    | ModelLost
+    | MemoryMeasured
+    | RequestLoad
+    | RequestUnload
+    | PinModel
+    | HoldModel
+    | ReleaseModel
     | Tick
 )
 
@@ -142,6 +254,17 @@ EVENT_RANK: dict[type[Event], int] = {
     LimitBatches: 1,
     WorkerLost: 1,
     WorkerBack: 1,
+    ModelLoaded: 1,
+    ModelLoadFailed: 1,
+    ModelUnloaded: 1,
+    ModelUnloadFailed: 1,
+    ModelLost: 1,
+    MemoryMeasured: 1,
+    RequestLoad: 2,
+    RequestUnload: 2,
+    PinModel: 2,
+    HoldModel: 2,
+    ReleaseModel: 2,
     CloseStream: 2,
     WidenWindows: 3,
     RegisterStream: 3,

@@ -15,6 +15,7 @@ every slot keeps its deadline.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 
 from gateway.core.batch import NEVER_NS, Batch
 from gateway.core.batcher import Batcher
@@ -23,6 +24,7 @@ from gateway.core.plan import Plan, SlotTable
 from gateway.core.reservation import Reservations
 from gateway.core.slot_rows import Row, SlotRows, reach_ns
 from gateway.core.slots import Slot, SlotList
+from gateway.core.types import MAX_INTERVAL_NS
 
 
 class _Window:
@@ -220,6 +222,18 @@ class Guard:
             return True
         slot = batch.slot
         return slot is not None and end_ns <= self.slots.latest_without(slot, len(batch.frames))
+
+    def head(self, barred: Collection[str]) -> Slot | None:
+        """Return the first slot; those past their joint whose models are `barred` are passed over.
+
+        They keep their places, but have lost their deadlines: else nothing at all might start once they are late.
+        """
+        for slot in self.slots:
+            batch = slot.batch
+            if batch is None or batch.release_ns is None or batch.category.model not in barred:
+                return slot
+            self.slots.relax(slot, slot.size, batch.deadline_ns + MAX_INTERVAL_NS)
+        return None
 
     def planned_starts(self, now_ns: int, busy_ns: int, jobs: int) -> dict[int, int]:
         """Return by job id when the next `jobs` closed batches start if everything takes as long as profiled."""

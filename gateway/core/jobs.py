@@ -1,4 +1,4 @@
-"""What becomes of jobs: their start, how they end, and what is learnt from that.
+"""What becomes of jobs: which starts next, how they end, and what is learnt from that.
 
 A job that was answered is delivered, and held against its category if it took too long (`gateway.core.adaptation`).
 The frames of a job that was refused are tried again one by one (`gateway.core.retries`); with a lost worker they have
@@ -17,13 +17,17 @@ from gateway.core.actions import Action, BatchLimited, DeliverFrames, DropFrames
 from gateway.core.adaptation import Adaptation
 from gateway.core.batch import Batch
 from gateway.core.books import Ledger
+from gateway.core.config import EngineConfig
 from gateway.core.device import Device
+from gateway.core.dispatch import choose
 from gateway.core.endings import Endings
 from gateway.core.events import JobFailed, JobFinished, LimitBatches, WorkerBack, WorkerLost
+from gateway.core.model_calls import ModelCalls
 from gateway.core.promises import Promises
 from gateway.core.retries import BATCHES_FAIL, Retries, shorten, split
 from gateway.core.types import Category, Frame, Outcome, ServiceClass
 from gateway.core.waiting import Waiting
+from gateway.core.warm_ups import WarmUp
 
 #: Why frames failed that were on a worker when it was lost.
 WORKER_LOST = "worker_lost"
@@ -33,7 +37,7 @@ class Jobs:
     """See the module's docstring.
 
     Args:
-        ledger, waiting, device, promises, adaptation, endings: The engine's.
+        ledger, waiting, device, promises, adaptation, endings, calls, config: The engine's.
 
     Attributes:
         limited: Categories whose jobs have one frame, in the order in which that was found out.
@@ -49,6 +53,8 @@ class Jobs:
         promises: Promises,
         adaptation: Adaptation,
         endings: Endings,
+        calls: ModelCalls,
+        config: EngineConfig,
     ) -> None:
         self.limited: list[Category] = []
         self._ledger = ledger
@@ -57,23 +63,43 @@ class Jobs:
         self._promises = promises
         self._adaptation = adaptation
         self._endings = endings
+        self._calls = calls
+        self._models = calls.models
+        self._early = config.early_dispatch
         self.retries = Retries(waiting, ledger)
 
-    def start(self, batch: Batch, now_ns: int, actions: list[Action]) -> None:
-        """Send a batch to the free device."""
-        waiting = self._waiting
-        self._promises.course.start(batch.id, batch.table[len(batch.frames)], waiting.ready)
-        job = waiting.start(batch, now_ns)
-        if not self.retries.is_second(job.id):
-            job = self._adaptation.fit(job)
-        self._device.start(job, now_ns)
-        actions.append(StartJob(job))
+    # ------------------------------------------------------------ starts
 
-    def typical(self, batch: Batch) -> tuple[int, ...]:
+    def choose(self, now_ns: int, actions: list[Action]) -> Batch | None:
+        """Return what is to start now. Frames that cannot be in time any more are not sent: others would be late."""
+        while (batch := choose(self._waiting, now_ns, early=self._early)) is not None:
+            if now_ns + batch.table[len(batch.frames)] <= batch.earliest_ns:
+                break  # as usual: all of it is in time even if it takes as long as profiled
+            if not self._promises.profile.has(batch.category):
+                break  # how long it takes is not known
+            gone, moved = self._waiting.give_up(batch, now_ns, self._typical(batch))
+            if not gone:
+                break
+            drop = DropFrames(tuple(gone), Outcome.EXPIRED, "too_late", tuple(moved))
+            self._endings.drop(drop, actions)
+            self.learn([drop], now_ns, actions)
+        return batch
+
+    def _typical(self, batch: Batch) -> tuple[int, ...]:
         """Return how long a batch that is to start usually takes, in ns by number of frames."""
         if self.retries.is_second(batch.id):
             return self._promises.profile.typical(batch.category)
         return self._adaptation.typical(batch.category)
+
+    def start(self, batch: Batch, now_ns: int, actions: list[Action]) -> None:
+        """Send a batch to the free device."""
+        waiting = self._waiting
+        self._promises.course.start(batch.id, batch.table[len(batch.frames)], waiting.first_ready())
+        job = waiting.start_warm_up(batch) if isinstance(batch, WarmUp) else waiting.start(batch, now_ns)
+        if not job.warm_up and not self.retries.is_second(job.id):
+            job = self._adaptation.fit(job)
+        self._device.start(job, now_ns)
+        actions.append(StartJob(job))
 
     # ------------------------------------------------------------ ends
 
@@ -81,9 +107,16 @@ class Jobs:
         """Deliver the running job."""
         device = self._device
         job = device.stop(event.job_id, now_ns)
-        if job is not None:
+        if job is None:
+            return
+        if self._models:
+            self._calls.ended(job, None, now_ns, actions)
+        if not job.warm_up:
             took_ns = now_ns - device.since_ns
-            cause = self._adaptation.cause(job, took_ns, warm_up=event.warm_up, idle_ns=device.idle_ns)
+            cause = None
+            if took_ns > job.execution_ns:
+                swapping = bool(self._models) and self._calls.disturbed(device.since_ns)
+                cause = self._adaptation.cause(warm_up=event.warm_up, swapping=swapping, idle_ns=device.idle_ns)
             outcomes = tuple([Outcome.MET if now_ns <= frame.deadline_ns else Outcome.MISSED for frame in job.frames])
             actions.append(DeliverFrames(job, outcomes, now_ns, device.since_ns, cause or ""))
             changed = self._adaptation.ended(job, took_ns, cause)
@@ -96,8 +129,10 @@ class Jobs:
         job = self._device.stop(event.job_id, now_ns)
         if job is None:
             return
+        if self._models:
+            self._calls.ended(job, event.reason, now_ns, actions)
         gone, reason = job.frames, event.reason
-        if event.retry:
+        if event.retry and gone:
             again = self.retries.refused(job, self._promises.profile, now_ns)
             if again is not None:
                 actions.append(again)
@@ -119,11 +154,13 @@ class Jobs:
         job = self._device.stop(None, now_ns)
         if job is not None:
             self._drop_failed(job.frames, WORKER_LOST, actions)
+        self._calls.worker_lost(actions)
 
     def regain(self, event: WorkerBack, _now_ns: int, _actions: list[Action]) -> None:
         """Jobs can start again."""
         self._check_worker(event.worker)
         self._device.lost = False
+        self._calls.worker_back()
 
     def _check_worker(self, worker: str) -> None:
         assert worker == self._device.worker, f"worker {worker!r} is not this engine's"

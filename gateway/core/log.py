@@ -7,6 +7,7 @@ a log is also how the simulator and the live gateway are compared.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from gateway.core.actions import (
@@ -16,6 +17,9 @@ from gateway.core.actions import (
     BatchLimited,
     DeliverFrames,
     DropFrames,
+    LoadModel,
+    ModelChanged,
+    ModelRefused,
     PenaltyChanged,
     PlanStale,
     RefuseFrames,
@@ -23,6 +27,7 @@ from gateway.core.actions import (
     RetryFrames,
     StartJob,
     StreamEnded,
+    UnloadModel,
     WindowWidened,
 )
 from gateway.core.types import Frame, Job
@@ -39,6 +44,14 @@ def _describe(action: Action) -> dict[str, Any]:
         return _of_frames(action)
     if isinstance(action, StartJob | DeliverFrames):
         return _of_job(action)
+    if isinstance(action, LoadModel | UnloadModel | ModelChanged | ModelRefused):
+        return _of_model(action)
+    return _of_promises(action)
+
+
+def _of_promises(
+    action: Admitted | Rejected | PlanStale | WindowWidened | StreamEnded | PenaltyChanged | BatchLimited,
+) -> dict[str, Any]:
     line: dict[str, Any]
     match action:
         case Admitted():
@@ -114,19 +127,37 @@ def _of_job(action: StartJob | DeliverFrames) -> dict[str, Any]:
     } | ({"cause": action.cause} if action.cause else {})
 
 
+def _of_model(action: LoadModel | UnloadModel | ModelChanged | ModelRefused) -> dict[str, Any]:
+    line: dict[str, Any] = {"model": action.model, "reason": action.reason}
+    match action:
+        case LoadModel():
+            return {"action": "load_model"} | line
+        case UnloadModel():
+            return {"action": "unload_model"} | line
+        case ModelChanged():
+            return {"action": "model_changed"} | line | {"state": action.state.value}
+        case ModelRefused():
+            memory = {} if action.memory is None else {"memory": action.memory.to_dict()}
+            return {"action": "model_refused"} | line | memory
+
+
 def _name(frame: Frame) -> list[str | int]:
     return [frame.stream_id, frame.seq]
 
 
 def _job(job: Job) -> dict[str, Any]:
-    return {
-        "job": job.id,
-        "category": str(job.category),
-        "batch": len(job.frames),
-        "release_ns": job.release_ns,
-        "deadline_ns": job.deadline_ns,
-        "early": job.early,
-    } | ({"shape": list(job.small.shape)} if job.small else {})
+    return (
+        {
+            "job": job.id,
+            "category": str(job.category),
+            "batch": len(job.frames),
+            "release_ns": job.release_ns,
+            "deadline_ns": job.deadline_ns,
+            "early": job.early,
+        }
+        | ({"shape": list(job.small.shape)} if job.small else {})
+        | ({"warm_up": job.warm_up} if job.warm_up else {})
+    )
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -140,6 +171,10 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     }
     if verdict.reason is not None:
         line["reason"] = verdict.reason.value
+    if verdict.memory is not None:
+        line["memory"] = verdict.memory.to_dict()
+    if verdict.swap is not None:
+        line["swap"] = asdict(verdict.swap) | {"models": list(verdict.swap.models)}
     miss = verdict.first_miss
     if miss is not None:
         line["first_miss"] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gateway.core.plan_state import AdmissionState
-from gateway.core.types import MAX_INTERVAL_NS, StreamSpec
+from gateway.core.types import MAX_INTERVAL_NS, ServiceClass, StreamSpec
 from gateway.core.verdict import CounterOffer
 
 #: What is tried outwards, as multiples of the period or deadline that was asked for.
@@ -25,17 +25,20 @@ def search(
 ) -> tuple[CounterOffer, ...]:
     """Return changes of one field with which `candidate` fits; none when it fits as it is.
 
-    The smallest period and the smallest deadline not below what was asked for (up to `WIDEST` times it, or times what
-    one frame takes if that is more), and the largest smaller profiled shape. Neither search is of something monotone: a
-    longer deadline makes a longer window, hence larger batches, and with finite streams it moves joints and ends, so
-    that deadlines in between can fit where longer ones do not. So several are tried from the narrowest outwards, among
-    them those after which a window of the category can hold one more group of a stream; what lies between two of them
-    can still be missed. "Smallest" is what the search finds. Each offer itself has passed the test. Cost: at most some
-    45 tests.
+    With a memory budget, that its model may take turns with others (`StreamSpec.swapping`). The smallest period and the
+    smallest deadline not below what was asked for (up to `WIDEST` times it, or times what one frame takes if that is
+    more), and the largest smaller profiled shape. Neither search is of something monotone: a longer deadline makes a
+    longer window, hence larger batches, and with finite streams it moves joints and ends, so that deadlines in between
+    can fit where longer ones do not. So several are tried from the narrowest outwards, among them those after which a
+    window of the category can hold one more group of a stream; what lies between two of them can still be missed.
+    "Smallest" is what the search finds. Each offer itself has passed the test. Cost: at most some 45 tests.
     """
     if fits(candidate):
         return ()
     offers = []
+    rigid = not candidate.swapping and candidate.service_class is ServiceClass.REAL_TIME
+    if state.memory is not None and rigid and fits(replace(candidate, swapping=True)):
+        offers.append(CounterOffer("swapping", value=True))
     outwards = [round(candidate.period_ns * factor) for factor in _OUTWARDS]
     period_ns = _smallest(candidate.period_ns, outwards, lambda value: fits(replace(candidate, period_ns=value)))
     if period_ns is not None:

@@ -8,10 +8,11 @@ from gateway.core.config import AdmissionTest
 from gateway.core.evidence import first_miss, worst_latency_ns
 from gateway.core.hyperperiod import follow
 from gateway.core.imitator import imitate, slot_table
-from gateway.core.plan import SlotTable
+from gateway.core.plan import SlotTable, SwapPlan
 from gateway.core.plan_state import AdmissionState
 from gateway.core.pseudo_jobs import generate
 from gateway.core.sporadic import sporadic
+from gateway.core.turn_demand import TurnDemand
 from gateway.core.verdict import Reason, Verdict
 
 EXACT = "exact"
@@ -26,18 +27,23 @@ class Decision:
     verdict: Verdict
     slots: SlotTable | None = None
     blocking_ns: int = 0
+    swap: SwapPlan | None = None
 
 
 def which_test(state: AdmissionState, *, unbounded: bool) -> str:
-    """Return which test the settings ask for if a stream that is `unbounded` or not joins those of `state`."""
+    """Return which test the settings ask for if a stream that is `unbounded` or not joins those of `state`.
+
+    ``auto``: exact while all streams are finite and no models take turns in memory.
+    """
     unbounded = unbounded or any(stream.remaining is None for stream in state.streams)
+    turns = state.memory is not None and bool(state.memory.region)
     match state.config.admission_test:
         case AdmissionTest.SPORADIC:
             return SPORADIC
         case AdmissionTest.EXACT:
             return HYPERPERIOD if unbounded else EXACT
         case AdmissionTest.AUTO:
-            return SPORADIC if unbounded else EXACT
+            return SPORADIC if unbounded or turns else EXACT
 
 
 def decide(planned: AdmissionState, used: float, *, newcomer: bool, slots: bool) -> Decision:
@@ -125,5 +131,21 @@ def _sporadic(planned: AdmissionState, *, newcomer: bool) -> Decision:
         horizon_ns=demand.busy_ns,
         worst_latency_ns=demand.worst_latency_ns,
         first_miss=demand.first_miss,
+        swap=demand.swap,
     )
-    return Decision(verdict, blocking_ns=demand.blocking_ns if demand.reason is None else 0)
+    if demand.reason is not None:
+        return Decision(verdict)
+    return Decision(verdict, blocking_ns=demand.blocking_ns, swap=_swap_plan(planned, demand.turns))
+
+
+def _swap_plan(planned: AdmissionState, turns: TurnDemand | None) -> SwapPlan | None:
+    if turns is None or planned.memory is None:
+        return None
+    return SwapPlan(
+        models=planned.memory.region,
+        weight=planned.memory.weight,
+        local_ns=tuple(turns.local_ns.items()),
+        largest=tuple(turns.largest.items()),
+        longest_ns=turns.longest_ns,
+        moves=planned.memory.moves,
+    )

@@ -68,6 +68,27 @@ class SlotTable:
 
 
 @dataclass(frozen=True, slots=True)
+class SwapPlan:
+    """How models take turns in the swap region.
+
+    Attributes:
+        models: They.
+        weight: Of the region.
+        local_ns: By category, how long after its model is loaded the jobs of a turn are due.
+        largest: By category, the largest batch that is warmed up after a load, beside one of a single frame.
+        longest_ns: The longest load or unload of another model that may hold up a turn.
+        moves: Of the state that was tested.
+    """
+
+    models: tuple[str, ...]
+    weight: int
+    local_ns: tuple[tuple[Category, int], ...]
+    largest: tuple[tuple[Category, int], ...]
+    longest_ns: int
+    moves: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The answer to "does it fit?", with all that the engine needs to make it true.
 
@@ -79,6 +100,7 @@ class Plan:
         streams: As they were tested, the candidate last.
         slots: The exact tests' order of execution; None for the sporadic test, under which plain EDF is safe.
         blocking_ns: Sporadic test: the longest execution with which anything out of order may hold up promised work.
+        swap: Models that take turns; None: none do.
     """
 
     verdict: Verdict
@@ -89,3 +111,4 @@ class Plan:
     streams: tuple[StreamPhase, ...] = ()
     slots: SlotTable | None = None
     blocking_ns: int = 0
+    swap: SwapPlan | None = None

@@ -20,6 +20,7 @@ class WindowState:
         joint_ns: Its end, after the instant of the record.
         waiting: Promised frames of each batch opened in it, in order of job id; `Frame.job` names the batch.
         widest_ns: Half the smallest deadline of the streams it has now: what W could be.
+        swapping: Whether all its streams let its model take turns with others.
     """
 
     category: Category
@@ -28,6 +29,64 @@ class WindowState:
     joint_ns: int
     waiting: tuple[tuple[Frame, ...], ...] = ()
     widest_ns: int = 0
+    swapping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnState:
+    """A window of a category of the swap region that has ended, and whose jobs are not over.
+
+    Attributes:
+        category: Whose.
+        due_ns: When its turn has to be over, absolute.
+        window_ns: W of its category at the record.
+        sizes: Frames of its jobs that are not ready yet.
+    """
+
+    category: Category
+    due_ns: int
+    window_ns: int
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """The memory budget, and the swap region in it (`gateway.core.swap_test`). Figures are in `unit`.
+
+    Attributes:
+        unit: ``bytes`` or ``models``.
+        budget: In all.
+        lost: What the worker holds beyond all that is known to be in it.
+        sizes: What models hold, where that is known better than from the profile.
+        fixed: Models that have to stay whatever streams there are.
+        resident: Models that are in memory, come or go.
+        used: Models outside of the region that best-effort streams use.
+        region: Models that take turns.
+        weight: Of the region.
+        turn: The one under way; its `sizes` are empty once its jobs are ready.
+        free_ns: When the turn's model is loaded at worst, or, once its jobs are ready, when they are over; without a
+            turn, when the load or unload ends that is under way.
+        waiting: Turns to come, of windows that have ended.
+        moves: Counts what the region has begun.
+        moved: Whether `region` is not as it was recorded: a test asks for another one.
+        joined: Models that it then has and had not.
+    """
+
+    unit: str
+    budget: int
+    lost: int = 0
+    sizes: tuple[tuple[str, int], ...] = ()
+    fixed: tuple[str, ...] = ()
+    resident: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+    region: tuple[str, ...] = ()
+    weight: int = 0
+    turn: TurnState | None = None
+    free_ns: int = 0
+    waiting: tuple[TurnState, ...] = ()
+    moves: int = 0
+    moved: bool = False
+    joined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +140,7 @@ class AdmissionState:
         best_effort: Categories of best-effort streams.
         generation: Counts what was committed: admissions, ends of streams, changes of windows.
         started: Counts the jobs started.
+        memory: The budget; None: there is none.
     """
 
     now_ns: int
@@ -95,3 +155,4 @@ class AdmissionState:
     best_effort: tuple[Category, ...] = ()
     generation: int = 0
     started: int = 0
+    memory: MemoryState | None = None

@@ -28,6 +28,9 @@ def _key(category: Category) -> _Key:
 #: See `_table`.
 _WASTE = 1.5
 
+#: On the longest time that was measured, as for execution times of few samples.
+_MARGIN = 1.1
+
 #: Datatypes of values that can be averaged, as scaling does.
 PIXELS = frozenset({"UINT8", "UINT16", "INT16", "FP16", "FP32", "FP64"})
 #: A last axis of up to this many is taken for channels; more is the width of a picture in another layout.
@@ -47,6 +50,7 @@ class Profile:
         models: Swap costs.
         device, triton_version, engine, created: Where, with what and when it was measured.
         dispatch_overhead_ns: Added to every execution time.
+        interference: See `beside_loads`; None: nothing is loaded beside what runs.
 
     Raises:
         ProfileError: The same batch of the same category is there twice.
@@ -59,6 +63,7 @@ class Profile:
     engine: str = "native"
     created: str = ""
     dispatch_overhead_ns: int = 0
+    interference: float | None = None
     _tables: dict[_Key, tuple[int, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _typical: dict[_Key, tuple[int, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -73,7 +78,7 @@ class Profile:
                 raise ProfileError(
                     f"{entry.model}/{entry.version} {list(entry.shape)} batch {entry.batch} is in the profile twice"
                 )
-            sizes[entry.batch] = max(1, round(entry.execution_ms * NS_PER_MS))
+            sizes[entry.batch] = max(1, round(entry.execution_ms * self._slower(entry.model) * NS_PER_MS))
             medians.setdefault(key, {})[entry.batch] = max(1, round(entry.p50_ms * NS_PER_MS))
         for key, sizes in measured.items():
             table = self._tables[key] = _table(sizes, self.dispatch_overhead_ns)
@@ -82,6 +87,20 @@ class Profile:
     def plus_overhead(self, overhead_ns: int) -> Profile:
         """Return the same profile with `overhead_ns` more on every execution time."""
         return replace(self, dispatch_overhead_ns=self.dispatch_overhead_ns + overhead_ns) if overhead_ns else self
+
+    def beside_loads(self, interference: float) -> Profile:
+        """Return the same profile for a device on which models may be loaded at any time.
+
+        Every E is longer by the factor that was measured for its model (`ModelEntry.interference_p99`), or by
+        `interference`. Medians stay: a load lasts for a few executions only.
+        """
+        return replace(self, interference=interference)
+
+    def _slower(self, model: str) -> float:
+        if self.interference is None:
+            return 1.0
+        measured = [m.interference_p99 for m in self.models if m.model == model and m.interference_p99 is not None]
+        return max(1.0, *measured) if measured else self.interference
 
     def has(self, category: Category) -> bool:
         """Return whether anything is known about `category`."""
@@ -131,6 +150,38 @@ class Profile:
         others = tuple([entry for entry in self.entries if entry not in own])
         single = replace(min(own, key=lambda entry: entry.batch), batch=1)
         return replace(self, entries=(*others, single))
+
+    # ------------------------------------------------------------ models
+
+    def weight(self, model: str) -> int | None:
+        """Return what a model holds in bytes, that of its largest version; None: it was not measured."""
+        return max((m.bytes for m in self.models if m.model == model), default=None)
+
+    def load_ns(self, model: str) -> int | None:
+        """Return how long a load is planned to take: the longest measured, and a tenth; None: not measured."""
+        times = [m.load_ms if m.load_max_ms is None else m.load_max_ms for m in self.models if m.model == model]
+        return round(max(times) * _MARGIN * NS_PER_MS) if times else None
+
+    def unload_ns(self, model: str) -> int | None:
+        """Return how long an unload is planned to take, until its memory is free; as `load_ns`."""
+        times = [m.unload_ms if m.unload_max_ms is None else m.unload_max_ms for m in self.models if m.model == model]
+        return round(max(times) * _MARGIN * NS_PER_MS) if times else None
+
+    def warm_up_ns(self, category: Category, n: int, factor: float) -> int:
+        """Return how long a first execution of `n` frames is planned to take after a load of the model.
+
+        The longest that was measured, and a tenth: whichever comes first has the cost, so it does not depend on `n`.
+        Where none was measured, E(n) times `factor`.
+
+        Raises:
+            KeyError: The category is not profiled.
+            ValueError: `n` is not a batch size of it.
+        """
+        longest_ns = self.execution_ns(category, n)
+        times = [m.warm_up_ms for m in self.models if m.model == category.model and m.warm_up_ms is not None]
+        if not times:
+            return round(longest_ns * factor)
+        return max(longest_ns, round(max(times) * _MARGIN * NS_PER_MS) + self.dispatch_overhead_ns)
 
     def faster_smaller(self, category: Category) -> Iterator[Category]:
         """Yield the profiled shapes to which pictures of `category` can be scaled down to save time, largest first.

@@ -65,6 +65,9 @@ class ModelEntry:
     Attributes:
         interference_p50, interference_p99: Execution time while other models load and unload, as a multiple of that
             without, at the median and the 99th percentile; None where that was not measured.
+        swaps: How often it was unloaded and loaded for these figures; `load_ms` and `unload_ms` are medians.
+        load_max_ms, unload_max_ms: The longest of them; None in profiles from before they were kept.
+        warm_up_ms: The longest first execution after a load, of its largest measured batch; None: not measured.
     """
 
     model: str
@@ -74,6 +77,10 @@ class ModelEntry:
     bytes: int
     interference_p50: float | None = None
     interference_p99: float | None = None
+    swaps: int | None = None
+    load_max_ms: float | None = None
+    unload_max_ms: float | None = None
+    warm_up_ms: float | None = None
 
 
 def read_entry(index: int, item: object) -> ProfileEntry:
@@ -108,6 +115,10 @@ def read_model(index: int, item: object) -> ModelEntry:
         bytes=read.integer("bytes"),
         interference_p50=read.factor("interference_p50"),
         interference_p99=read.factor("interference_p99"),
+        swaps=read.integer("swaps") if "swaps" in read.item else None,
+        load_max_ms=read.optional("load_max_ms"),
+        unload_max_ms=read.optional("unload_max_ms"),
+        warm_up_ms=read.optional("warm_up_ms"),
     )
 
 

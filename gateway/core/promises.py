@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gateway.core.actions import Action, Admitted, PlanStale, Rejected, WindowWidened
 from gateway.core.batch import NEVER_NS, Standing
@@ -23,6 +24,9 @@ from gateway.core.types import NS_PER_S, Category, OnExcess, ServiceClass, Strea
 from gateway.core.verdict import Reason, Verdict
 from gateway.core.waiting import Waiting
 
+if TYPE_CHECKING:
+    from gateway.core.swap_region import SwapRegion
+
 #: Best effort waits no longer than this for a plan that is made again.
 _LONGEST_HOLD_NS = NS_PER_S
 
@@ -36,6 +40,7 @@ class Promises:
         journal: The latest frames.
         profile: Execution times that what is promised rests on; another one comes by `renew`.
         broken: Why what was promised does not hold any more; None while it does.
+        region: Models that take turns in memory; None without a budget.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Promises:
         self._config = config
         self._widening = (-1, False)
         self.broken: Verdict | None = None
+        self.region: SwapRegion | None = None
 
     def state(self, now_ns: int, profile: Profile | None = None) -> AdmissionState:
         """Return what an admission test at `now_ns` starts from, by other execution times if `profile` is given."""
@@ -63,6 +69,7 @@ class Promises:
             now_ns=now_ns,
             generation=self.generation,
             started=self.course.started,
+            memory=None if self.region is None else self.region.record(self._ledger, now_ns),
         )
 
     # ------------------------------------------------------------ streams
@@ -163,6 +170,8 @@ class Promises:
         """Put `plan` in force if it holds now."""
         if any(window.changed and window.joint_ns <= now_ns for window in plan.windows):
             return False
+        if self.region is not None and not inline and not self.region.agrees(plan.swap):
+            return False
         guard: Guard | None = None
         places: Places = []
         if plan.slots is not None and self._config.guard:
@@ -174,6 +183,8 @@ class Promises:
             return False
         self._rule(plan, now_ns)
         self._waiting.follow(guard, places, self._blocking_ns(plan))
+        if self.region is not None:
+            self.region.follow(plan.swap)
         self.broken = None
         return True
 
@@ -196,7 +207,8 @@ class Promises:
 
     def _followed_edf(self, plan: Plan, now_ns: int) -> bool:
         """Whether `plan`, which is about plain EDF, holds for all that was started since its record."""
-        return self.course.follows_edf(plan.started, self._blocking_ns(plan), self._device, self._waiting.ready, now_ns)
+        first = self._waiting.first_ready()
+        return self.course.follows_edf(plan.started, self._blocking_ns(plan), self._device, first, now_ns)
 
     def _in_the_way_ns(self, plan: Plan, now_ns: int) -> int | None:
         """Return until when the running job is in the way of `plan`, which was not taken; None: something else is.

@@ -11,13 +11,15 @@ from gateway.core.batcher import Batcher
 from gateway.core.books import Ledger, Stream
 from gateway.core.config import EngineConfig
 from gateway.core.device import Device
-from gateway.core.plan_state import AdmissionState, StreamPhase, WindowState
+from gateway.core.plan_state import AdmissionState, MemoryState, StreamPhase, WindowState
 from gateway.core.profile import Profile
 from gateway.core.schedulability import utilization
 from gateway.core.types import Category, Frame, Job, OnLate
 from gateway.core.verdict import Verdict
-from gateway.core.view import CategoryView, EngineView, ModelTotals, StreamView
+from gateway.core.view import CategoryView, EngineView, MemoryView, ModelTotals, ModelView, StreamView
 from gateway.core.waiting import Waiting
+
+_NO_MEMORY = MemoryView()
 
 
 def record_view(
@@ -28,6 +30,8 @@ def record_view(
     *,
     state: AdmissionState,
     now_ns: int,
+    residency: tuple[ModelView, ...] = (),
+    memory: MemoryView = _NO_MEMORY,
     limited: tuple[Category, ...] = (),
     broken: Verdict | None = None,
 ) -> EngineView:
@@ -36,7 +40,7 @@ def record_view(
         now_ns=now_ns,
         streams=tuple(_stream_view(stream, now_ns) for stream in ledger.streams.values()),
         categories=tuple(_category_view(batcher, ledger, adaptation, now_ns) for batcher in waiting.batchers.values()),
-        ready=tuple(batch.job() for queue in (waiting.ready, waiting.spare, waiting.best_effort) for batch in queue),
+        ready=tuple(batch.job() for queue in waiting.queues for batch in queue),
         running=device.running,
         running_since_ns=None if device.running is None else device.since_ns,
         worker_lost=device.lost,
@@ -53,6 +57,8 @@ def record_view(
         limited=limited,
         by_class={each: dict(outcomes) for each, outcomes in ledger.by_class.items()},
         broken=broken,
+        residency=residency,
+        memory=memory,
     )
 
 
@@ -96,6 +102,7 @@ def record_state(
     now_ns: int,
     generation: int = 0,
     started: int = 0,
+    memory: MemoryState | None = None,
 ) -> AdmissionState:
     """Return what an admission test at `now_ns` starts from.
 
@@ -105,8 +112,10 @@ def record_state(
     batchers = [b for b in waiting.batchers.values() if b.standing is Standing.PROMISED]
     ready = [_promised_job(batch, _live(batch, now_ns)) for batch in waiting.ready]
     ready += [job for batcher in batchers for job in _due_jobs(batcher, now_ns)]
-    ready = sorted((job for job in ready if job.frames), key=lambda j: (j.deadline_ns, j.release_ns, j.id))
+    ready = [job for job in ready if job.frames or job.warm_up]
+    ready.sort(key=lambda j: (j.deadline_ns, j.release_ns, j.id))
     free_ns = device.free_ns(now_ns)
+    rigid = () if memory is None else {s.batcher for s in ledger.streams.values() if not s.spec.swapping}
     planned_ns: tuple[int, ...] = ()
     if waiting.guard is not None:
         starts = waiting.guard.planned_starts(now_ns, free_ns, len(ready))
@@ -115,7 +124,7 @@ def record_state(
         now_ns=now_ns,
         free_ns=free_ns,
         ready=tuple(ready),
-        windows=tuple(_window_state(batcher, now_ns) for batcher in batchers),
+        windows=tuple(_window_state(batcher, now_ns, swapping=batcher not in rigid) for batcher in batchers),
         streams=tuple(_phases(ledger, now_ns)),
         profile=profile,
         config=config,
@@ -124,6 +133,7 @@ def record_state(
         best_effort=_best_effort(ledger),
         generation=generation,
         started=started,
+        memory=memory,
     )
 
 
@@ -163,7 +173,7 @@ def _due_jobs(batcher: Batcher, now_ns: int) -> Iterator[Job]:
             yield Job(batch.id, batch.category, frames, batcher.joint_ns, deadline_ns, execution_ns)
 
 
-def _window_state(batcher: Batcher, now_ns: int) -> WindowState:
+def _window_state(batcher: Batcher, now_ns: int, *, swapping: bool) -> WindowState:
     due = batcher.joint_ns <= now_ns
     return WindowState(
         category=batcher.category,
@@ -172,6 +182,7 @@ def _window_state(batcher: Batcher, now_ns: int) -> WindowState:
         joint_ns=batcher.next_joint_ns(now_ns),
         waiting=() if due else tuple(frames for batch in batcher.batches if (frames := _live(batch, now_ns))),
         widest_ns=batcher.widest_ns,
+        swapping=swapping,
     )
 
 

@@ -63,6 +63,25 @@ class OnExcess(StrEnum):
     BEST_EFFORT = "best_effort"
 
 
+class ModelState(StrEnum):
+    """Where a model stands with a worker. All but `ABSENT` and `FAILED` hold its memory."""
+
+    ABSENT = "absent"
+    #: On its way in: being loaded, then warmed.
+    LOADING = "loading"
+    #: Loaded and warmed: its jobs may start.
+    RESIDENT = "resident"
+    #: On its way out; its memory is held until the worker says that it is gone.
+    UNLOADING = "unloading"
+    #: The last attempt to load or warm it failed.
+    FAILED = "failed"
+
+    @property
+    def away(self) -> bool:
+        """Whether it holds no memory: a load could begin."""
+        return self is ModelState.ABSENT or self is ModelState.FAILED
+
+
 class JobDeadline(StrEnum):
     """Which deadline a job carries: its frames' earliest, or the paper's joint + window."""
 
@@ -114,6 +133,8 @@ class StreamSpec:
             and no test counts it: what is left over is all that it gets.
         assumed_ns: Execution time of one of its frames where the profile does not know their category; such streams
             are internal.
+        swapping: A real-time stream whose model may share memory with others that take turns in it; without, its model
+            stays resident as long as the stream is there.
 
     Raises:
         ValueError: A period or deadline outside [`MIN_INTERVAL_NS`, `MAX_INTERVAL_NS`], a frame
@@ -136,6 +157,7 @@ class StreamSpec:
     on_excess: OnExcess = OnExcess.REFUSE
     internal: bool = False
     assumed_ns: int | None = None
+    swapping: bool = False
 
     def __post_init__(self) -> None:
         """Check the bounds that every later sum relies on."""
@@ -196,6 +218,7 @@ class Job:
         planned_end_ns: When it ends by the plan in force; None without a plan, or if it did not know the frames.
         small: Its frames are scaled down to this category's shape before they run (adaptation); None: as they are.
             `execution_ns` is of what runs.
+        warm_up: Not 0: it has no frames, and runs a batch of so many blank ones after its model was loaded.
     """
 
     id: int
@@ -207,6 +230,7 @@ class Job:
     early: bool = False
     planned_end_ns: int | None = None
     small: Category | None = None
+    warm_up: int = 0
 
     @property
     def runs_as(self) -> Category:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from gateway.core.types import Category
 
@@ -21,6 +22,10 @@ class Reason(StrEnum):
     DEADLINE_MISS = "deadline_miss"
     #: Phase 2: the frames to be followed, or the hyperperiod, exceed the limit, so nothing can be said.
     BEYOND_HORIZON = "beyond_horizon"
+    #: The models of all real-time streams do not fit into the memory budget together.
+    MEMORY = "memory"
+    #: The models that take turns in the swap region would not come round in time.
+    SWAP = "swap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,57 @@ class FirstMiss:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryEvidence:
+    """Why a model has no room.
+
+    Attributes:
+        unit: What the figures count: ``bytes`` or ``models``.
+        needed: Of the model that was asked for; 0: not known, while the budget is in bytes.
+        budget: In all.
+        free: What the others that have to stay leave of it.
+        held: Those others, with what each holds; the swap region is one of them.
+        lost: What the worker holds beyond all that is known to be in it; counted against the budget.
+    """
+
+    unit: str
+    needed: int
+    budget: int
+    free: int
+    held: tuple[tuple[str, int], ...] = ()
+    lost: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures for JSON, `held` by name."""
+        return asdict(self) | {"held": dict(self.held)}
+
+
+@dataclass(frozen=True, slots=True)
+class SwapEvidence:
+    """How the models that take turns in the swap region would do.
+
+    Attributes:
+        models: They, in order of name.
+        region: Memory that is set aside for them, in the budget's unit.
+        utilization: Of the region's time: unloads, loads, warm-ups and jobs.
+        longest_turn_ns: The longest that one of them occupies the region for one window.
+        late_ns: By how much the first window that comes round too late would be late; None when all are in time, or how
+            long a model takes to load is not profiled.
+    """
+
+    models: tuple[str, ...]
+    region: int
+    utilization: float
+    longest_turn_ns: int
+    late_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CounterOffer:
     """A change of one field that the same test would admit now.
 
     Attributes:
-        field: ``period_ns``, ``deadline_ns`` or ``shape``.
-        value: The smallest period, the smallest deadline (both ns), or the largest smaller shape.
+        field: ``period_ns``, ``deadline_ns``, ``shape`` or ``swapping``.
+        value: The smallest period, the smallest deadline (both ns), the largest smaller shape, or True.
     """
 
     field: str
@@ -79,6 +129,8 @@ class Verdict:
         frames_checked: Number of future frames in that horizon.
         worst_latency_ns: Largest planned latency of a frame of the candidate; None when not known.
         first_miss: Evidence of phase 2.
+        memory: Why there is no room for its model.
+        swap: Of the models that take turns, if there are any.
     """
 
     admitted: bool
@@ -90,3 +142,5 @@ class Verdict:
     frames_checked: int = 0
     worst_latency_ns: int | None = None
     first_miss: FirstMiss | None = None
+    memory: MemoryEvidence | None = None
+    swap: SwapEvidence | None = None

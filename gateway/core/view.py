@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gateway.core.types import Category, Job, Outcome, ServiceClass, StreamSpec
+from gateway.core.types import Category, Job, ModelState, Outcome, ServiceClass, StreamSpec
 from gateway.core.verdict import Verdict
 
 
@@ -68,6 +68,59 @@ class ModelTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelView:
+    """One model that the engine has heard of.
+
+    Attributes:
+        model: Its name.
+        state: Where it stands.
+        reason: Why, where that is worth saying.
+        held: What it holds of the budget, in its unit; 0 for one that is absent or failed.
+        size: What it would hold; None: not known.
+        pins: Why it has to stay: stream (real-time streams are admitted), command, hold; empty: it may go.
+        region: Whether it takes turns with others in the swap region.
+        barred: Whether it was unloaded by command, so that only one loads it again.
+        waiting: Frames that wait for it.
+        last_use_ns: When a job of it last ended; None: never.
+        next_use_ns: When its next frame is expected; now for one that waits; None: not known.
+        retry_ns: When it may be tried again after a failure.
+    """
+
+    model: str
+    state: ModelState
+    reason: str = ""
+    held: int = 0
+    size: int | None = None
+    pins: tuple[str, ...] = ()
+    region: bool = False
+    barred: bool = False
+    waiting: int = 0
+    last_use_ns: int | None = None
+    next_use_ns: int | None = None
+    retry_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryView:
+    """The memory budget. Figures are in `unit`: ``bytes`` or ``models``.
+
+    Attributes:
+        budget: None: there is none.
+        headroom: What may be held beyond it while models unload.
+        held: By models, and by the swap region.
+        region: Set aside for models that take turns.
+        lost: What the worker holds beyond all that is known to be in it.
+    """
+
+    unit: str = "bytes"
+    budget: int | None = None
+    headroom: int = 0
+    held: int = 0
+    region: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineView:
     """The whole engine at one instant.
 
@@ -87,6 +140,8 @@ class EngineView:
             classes.
         by_class: How frames ended, by what was promised to them: demoted ones are best effort.
         broken: What the test said when promises could not be kept any more; None while they hold.
+        residency: Models, in order of name; without a budget only those that something was said of.
+        memory: The budget.
     """
 
     now_ns: int
@@ -102,3 +157,5 @@ class EngineView:
     limited: tuple[Category, ...] = ()
     by_class: Mapping[ServiceClass, Mapping[Outcome, int]] = field(default_factory=dict)
     broken: Verdict | None = None
+    residency: tuple[ModelView, ...] = ()
+    memory: MemoryView = MemoryView()

@@ -2,140 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from gateway.core.batch import NEVER_NS, Batch, Move, Standing
+from gateway.core.ages import Ages
+from gateway.core.batch import Batch, Move, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Stream
 from gateway.core.config import EngineConfig
-from gateway.core.edf import ReadyQueue, by_age
 from gateway.core.expiry import Expiries, forget
-from gateway.core.guard import Guard
-from gateway.core.joints import Joints
 from gateway.core.singles import alone
-from gateway.core.slots import Slot
-from gateway.core.types import NS_PER_MS, Category, Frame, Job
+from gateway.core.types import NS_PER_MS, Frame, Job
+from gateway.core.windows import Windows
 
 
-class Waiting:
+class Waiting(Windows):
     """Batches from the arrival of their first frame to their start.
 
     Attributes:
-        batchers: Windows by category, in order of each category's first admission.
-        batches: Those that have not started, by job id.
-        ready: Promised batches past their joint.
-        spare: Likewise, without a promise.
-        best_effort: Likewise, of best-effort streams.
-        guard: The plan in force; None: plain EDF.
-        blocking_ns: The longest execution that may hold up promised work out of its order, without a plan in force.
-        taking: Real-time streams that take further frames.
+        ages: They by model; None without a memory budget, where nobody asks often.
         next_job: Id of the next batch.
         best_effort_frames: Frames that wait without any promise to their stream.
     """
 
     def __init__(self, config: EngineConfig) -> None:
-        self.batchers: dict[Category, Batcher] = {}
-        self.batches: dict[int, Batch] = {}
-        self.ready = ReadyQueue()
-        self.spare = ReadyQueue()
-        self.best_effort = ReadyQueue(by_age)
-        self.guard: Guard | None = None
-        self.blocking_ns = NEVER_NS
-        self.taking = 0
-        self.best_effort_frames = 0
-        self._held = (NEVER_NS, -NEVER_NS)
-        self._queues = {
-            Standing.PROMISED: self.ready,
-            Standing.SPARE: self.spare,
-            Standing.BEST_EFFORT: self.best_effort,
-        }
-        self._config = config
-        self._expiries = Expiries()
-        self._joints = Joints()
+        super().__init__(config)
+        self.ages = Ages() if config.residency.managed else None
         self.next_job = 0
+        self.best_effort_frames = 0
+        self._expiries = Expiries()
 
-    # ------------------------------------------------------------ categories
-
-    def batcher(self, category: Category, table: tuple[int, ...], window_ns: int, joint_ns: int) -> Batcher:
-        """Return the windows of a category; new ones end at `joint_ns` and every `window_ns` after it."""
-        batcher = self.batchers.get(category)
-        if batcher is None:
-            batcher = Batcher(category, table, window_ns, joint_ns, self._config.job_deadline)
-            self.batchers[category] = batcher
-            if batcher.standing is Standing.BEST_EFFORT:
-                self._limit(batcher)
-        return batcher
-
-    def rule(self, batcher: Batcher, window_ns: int, joint_ns: int, now_ns: int) -> None:
-        """Let the current window of a category end at `joint_ns`, and W be `window_ns` from then on."""
-        batcher.rule(window_ns, joint_ns, now_ns)
-        self._joints.watch(batcher)
-
-    def join(self, batcher: Batcher, deadline_ns: int) -> None:
-        """Count a stream of this relative deadline in."""
-        batcher.deadlines[deadline_ns] += 1
-        batcher.taking += 1
-        self.taking += batcher.standing is Standing.PROMISED
-
-    def quiet(self, batcher: Batcher) -> None:
-        """A stream takes no further frame."""
-        batcher.taking -= 1
-        self.taking -= batcher.standing is Standing.PROMISED
-        if self.guard is not None and not batcher.taking and batcher.place >= 0:
-            self.guard.quiet(batcher.place)
-
-    def hush(self) -> None:
-        """Tell a plan that was just put in force which categories have no stream left that takes frames."""
-        if self.guard is not None:
-            for batcher in self.batchers.values():
-                if not batcher.taking and batcher.place >= 0:
-                    self.guard.quiet(batcher.place)
-
-    def leave(self, batcher: Batcher, deadline_ns: int) -> None:
-        """Let a stream go that has no frame left; its category goes with the last one, with all of them the plan."""
-        batcher.deadlines[deadline_ns] -= 1
-        if batcher.deadlines[deadline_ns]:
-            return
-        del batcher.deadlines[deadline_ns]
-        if not batcher.deadlines:
-            assert not batcher.holds_frames, f"frames of {batcher.category} outlive its streams"
-            del self.batchers[batcher.category]
-            if all(other.standing is Standing.BEST_EFFORT for other in self.batchers.values()):
-                self.follow(None, (), NEVER_NS)
-
-    def follow(self, guard: Guard | None, bound: Iterable[tuple[Slot, Batch]], blocking_ns: int) -> None:
-        """Put another plan in force, or none; `bound` are the places of promised batches in it."""
-        self.guard = guard
-        self.blocking_ns = blocking_ns
-        for batch in self.batches.values():
-            batch.slot = None
-        for slot, batch in bound:
-            batch.slot = slot
-        for batcher in self.batchers.values():
-            if guard is None:
-                batcher.place = -1
-            if batcher.standing is Standing.BEST_EFFORT:
-                self._limit(batcher)
-
-    def _limit(self, batcher: Batcher) -> None:
-        """Bound new best-effort batches by what may hold up promised work; one frame is always allowed."""
-        sizes = range(1, len(batcher.table))
-        batcher.room = max((n for n in sizes if batcher.table[n] <= self.blocking_ns), default=1)
-
-    # ------------------------------------------------------------ best effort gives way
-
-    def hold(self, most_ns: int, until_ns: int) -> None:
-        """Let nothing without a promise start that takes longer than `most_ns`, until `until_ns` or `release`."""
-        self._held = (most_ns, until_ns)
-
-    def release(self) -> None:
-        """The plan that was waited for has been decided on."""
-        self._held = (NEVER_NS, -NEVER_NS)
-
-    def held_ns(self, now_ns: int) -> int:
-        """Return how long a job without a promise may take that starts at `now_ns`; `NEVER_NS`: nothing is held."""
-        most_ns, until_ns = self._held
-        return most_ns if now_ns < until_ns else NEVER_NS
+    def by_model(self) -> Mapping[str, Mapping[int, Batch]]:
+        """Return the models for which batches wait, with these by id, oldest first."""
+        ages = self.ages
+        if ages is None:
+            ages = Ages()
+            for batch in self.batches.values():
+                ages.add(batch)
+        return ages.models
 
     # ------------------------------------------------------------ frames
 
@@ -184,6 +87,10 @@ class Waiting:
         self.next_job += 1
         self.batches[batch.id] = batch
         self._joints.watch(batcher)
+        if self.ages is not None:
+            self.ages.add(batch)
+        if self.barred:
+            self._note(batch)
         return batch
 
     # ------------------------------------------------------------ batches from elsewhere
@@ -195,8 +102,11 @@ class Waiting:
         if batch.standing is Standing.BEST_EFFORT:
             self.best_effort_frames += len(batch.frames)
         if batch.release_ns is not None:
-            self._queues[batch.standing].push(batch)
+            self._push(batch)
         self._expiries.watch(batch)
+        if self.ages is not None:
+            self.ages.add(batch)
+        self._note(batch)
 
     def end_window_of(self, batch: Batch, now_ns: int) -> None:
         """Let a batch that is open be ready at once."""
@@ -206,11 +116,13 @@ class Waiting:
     def take_out(self, batch: Batch) -> None:
         """Let go of a batch whose frames others have. One that is open has left its window already."""
         if batch.release_ns is not None:
-            self._queues[batch.standing].withdraw(batch)
+            self._queue_of(batch).withdraw(batch)
         self._let_go(batch)
 
     def _let_go(self, batch: Batch) -> None:
         del self.batches[batch.id]
+        if self.ages is not None:
+            self.ages.remove(batch)
         forget(batch)
         if batch.standing is Standing.BEST_EFFORT:
             self.best_effort_frames -= len(batch.frames)
@@ -226,12 +138,12 @@ class Waiting:
         self._settle(batch, 1)
         return (move,) if move else ()
 
-    def expire(self, now_ns: int) -> list[tuple[str, tuple[Frame, ...], tuple[Move, ...]]]:
+    def expire(self, now_ns: int, *, lost: bool) -> list[tuple[str, tuple[Frame, ...], tuple[Move, ...]]]:
         """Take out every droppable frame that is late at `now_ns`; return them by reason, and what moved meanwhile."""
         found: dict[str, tuple[list[Frame], list[Move]]] = {}
         while (batch := self._expiries.due(now_ns)) is not None:
             frames, moves = batch.expire(now_ns)
-            gone, moved = found.setdefault(self._why_late(batch), ([], []))
+            gone, moved = found.setdefault("expired" if lost else self._why_late(batch), ([], []))
             gone += frames
             moved += moves
             self._settle(batch, len(frames))
@@ -252,6 +164,8 @@ class Waiting:
     def _why_late(self, batch: Batch) -> str:
         """Say why a batch did not start in time: a best-effort one may be longer than promised work can bear."""
         least_ns = batch.table[1]
+        if batch.category.model in self.barred:
+            return "model_not_resident: it was not in memory in time"
         if batch.standing is Standing.BEST_EFFORT and self.taking and least_ns > self.blocking_ns:
             mine_ms, most_ms = least_ns / NS_PER_MS, self.blocking_ns / NS_PER_MS
             return f"too_long: it takes {mine_ms:.1f} ms, and promised work can wait for {most_ms:.1f} ms at most"
@@ -267,10 +181,12 @@ class Waiting:
             self._expiries.watch(batch)
             return
         del self.batches[batch.id]
+        if self.ages is not None:
+            self.ages.remove(batch)
         if batch.release_ns is None:
             self.batchers[batch.category].lose(batch)
         else:
-            self._queues[batch.standing].withdraw(batch)
+            self._queue_of(batch).withdraw(batch)
 
     # ------------------------------------------------------------ time
 
@@ -278,16 +194,21 @@ class Waiting:
         """End every window whose joint has come; what it holds becomes ready."""
         while (batcher := self._joints.due(now_ns)) is not None:
             for batch in batcher.close(now_ns):
-                self._queues[batch.standing].push(batch)
+                if self.turning and batch.release_ns is not None and batch.category.model in self.turning:
+                    batch.deadline_ns = min(batch.deadline_ns, batch.release_ns + batcher.window_ns)
+                self._push(batch)
+                if self.barred:
+                    self._note(batch)
         if self.guard is not None:
             self.guard.advance(now_ns)
 
     def next_change_ns(self, now_ns: int) -> int:
         """Return when, after `now_ns`, time alone may give a free device something to do; `NEVER_NS` for nothing."""
         joint_ns = self._joints.next_ns()
-        if self._held[1] > now_ns and self.batches:
+        waits = self.batches or self.warm_ups
+        if self._held[1] > now_ns and waits:
             joint_ns = min(joint_ns, self._held[1])
-        if self.guard is None or not self.batches:
+        if self.guard is None or not waits:
             return joint_ns
         return min(joint_ns, self.guard.next_change_ns())
 
@@ -303,7 +224,7 @@ class Waiting:
         if early:
             self.batchers[batch.category].give(batch, now_ns)
         else:
-            self._queues[batch.standing].withdraw(batch)
+            self._queue_of(batch).withdraw(batch)
         self._let_go(batch)
         job = batch.job(early=early)
         if batch.slot is not None and self.guard is not None:

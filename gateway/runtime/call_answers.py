@@ -14,6 +14,7 @@ from gateway.errors import (
     FramegateError,
     TritonUnavailable,
 )
+from gateway.runtime.model_errors import of_frame
 from gateway.runtime.results import FrameResult
 from gateway.triton.tensors import from_array
 from gateway.triton.types import BackendError, Tensor
@@ -31,6 +32,8 @@ _RETRY_AFTER_S = 1.0
 def check_answered(results: Sequence[FrameResult]) -> None:
     """Raise for the first row that has no outputs."""
     for row, result in enumerate(results):
+        if (missing := of_frame(result.reason)) is not None and result.outcome is Outcome.FAILED:
+            raise missing
         error = _UNANSWERED.get(result.outcome)
         if result.reason == WORKER_LOST:
             raise TritonUnavailable(
@@ -44,7 +47,7 @@ def check_answered(results: Sequence[FrameResult]) -> None:
 
 def failure(error: BackendError) -> FramegateError:
     """Return what Triton's refusal of an opaque call is to its caller."""
-    if error.code in _CALLERS_FAULT:
+    if error.code in _CALLERS_FAULT or error.not_served:
         return BadInference(error.message)
     if error.unreachable:
         return TritonUnavailable(f"Triton was lost: {error.message}", retry_after_s=_RETRY_AFTER_S)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,9 +24,11 @@ from gateway.core.actions import Admitted
 from gateway.core.profile import Profile
 from gateway.core.types import MAX_BURST, MIN_INTERVAL_NS, NS_PER_MS, Category, ServiceClass, StreamSpec
 from gateway.errors import BodyTooLarge, FramegateError, NotProfiled
+from gateway.runtime.call import Answer, Call, CallRefused
 from gateway.runtime.call_answers import check_answered, failure, join
 from gateway.runtime.call_tensors import check_inputs, wanted_outputs
 from gateway.runtime.hidden import HiddenStreams
+from gateway.runtime.holds import Holds
 from gateway.runtime.models import DTYPE_BYTES, frame_bytes
 from gateway.runtime.parts import Parts
 from gateway.runtime.results import FrameResult, FrameTicket, Registration, StreamRecord
@@ -35,57 +37,6 @@ from gateway.triton.types import ModelMetadata, RawCall, Tensor
 
 #: Of the caller's own words, in an answer.
 _SHOWN, _SHOWN_CHARS = 5, 80
-
-
-class CallRefused(Exception):
-    """A call with a deadline was not admitted.
-
-    Attributes:
-        code: That it was refused, in a word.
-        answer: The evidence.
-    """
-
-    code = "not_admitted"
-
-    def __init__(self, answer: Registration) -> None:
-        super().__init__(answer.verdict.reason)
-        self.answer = answer
-
-
-@dataclass(slots=True)
-class Call:
-    """What is asked for.
-
-    Attributes:
-        inputs: Let go as soon as their bytes are elsewhere: a call that waits holds nothing twice.
-        version: Empty: the newest that is served.
-        outputs: Names of those that are wanted; empty: all.
-        deadline_ns: Real time: relative to its admission; None: best effort.
-        timeout_ns: Best effort: relative to its arrival; None: `best_effort.timeout_ms`.
-        parameters: For the model's backend.
-    """
-
-    model: str
-    version: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[str, ...]
-    deadline_ns: int | None
-    timeout_ns: int | None
-    parameters: Mapping[str, bool | int | float | str]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of it.
-
-    Attributes:
-        version: The version that ran.
-        results: Of its rows; of an opaque call there is one.
-    """
-
-    version: str
-    outputs: tuple[Tensor, ...]
-    results: Sequence[FrameResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +56,7 @@ class Calls:
         profile: Execution times.
         settings: Of the gateway.
         hidden: The streams that calls become.
+        holds: Have models in memory that are needed there.
         submit: `Gateway.submit`: stream, bytes, relative deadline. It counts what it refuses itself.
         permit: Raises if a stream of this spec could not be taken in at this instant.
         refused: Calls that were not taken in are counted here, by reason.
@@ -118,6 +70,7 @@ class Calls:
         settings: Settings,
         *,
         hidden: HiddenStreams,
+        holds: Holds,
         submit: Callable[[str, bytes | memoryview, int | None], list[FrameTicket]],
         permit: Callable[[StreamSpec], object],
         refused: Counter[str],
@@ -126,6 +79,7 @@ class Calls:
         self._parts = parts
         self._profile = profile
         self._hidden = hidden
+        self._holds = holds
         self._submit = submit
         self._permit = permit
         self._refused = refused
@@ -138,13 +92,13 @@ class Calls:
         """Run a call. Cancelled, its rows leave the queue.
 
         Raises:
-            UnknownModel, ModelNotLoaded, BadInference, BodyTooLarge: It cannot be run.
+            UnknownModel, ModelNotLoaded, NoRoomForModel, ModelLoadFailed, BadInference, BodyTooLarge: It cannot be run.
             CallRefused, NotProfiled: It cannot be run in time, or not beside what is promised.
             ArenaFull, BestEffortFull, FrameExpired, FrameFailed, FrameCancelled: It was not answered.
         """
         with ExitStack() as stack:
             try:
-                model = self._parts.catalogue.served(call.model, call.version)
+                model = await self._holds.metadata(call.model, call.version)
                 check_inputs(model, call.inputs)
                 wanted = wanted_outputs(model, call.outputs)
                 category = self._category(model, call)
@@ -164,7 +118,7 @@ class Calls:
             call.inputs, joined = (), ready.joined
             del ready
             results = await _ended(tickets)
-            return Answer(model.version, joined(results), results)
+            return Answer(results[-1].version, joined(results), results)
 
     # ------------------------------------------------------------ calls whose rows are frames
 
@@ -186,9 +140,9 @@ class Calls:
         rows = call.inputs[0].shape[0] if model.max_batch_size else 1
         self._check_fits(category, rows)
         if call.deadline_ns is None:
-            record = self._hidden.best_effort(category)
+            record = self._hidden.best_effort(category, follows=not call.version)
         else:
-            record = await self._admitted(category, rows, call.deadline_ns)
+            record = await self._admitted(category, rows, call.deadline_ns, follows=not call.version)
 
         def joined(results: Sequence[FrameResult]) -> tuple[Tensor, ...]:
             check_answered(results)
@@ -211,7 +165,7 @@ class Calls:
 
     # ------------------------------------------------------------ real time
 
-    async def _admitted(self, category: Category, rows: int, deadline_ns: int) -> StreamRecord:
+    async def _admitted(self, category: Category, rows: int, deadline_ns: int, *, follows: bool) -> StreamRecord:
         """Return the stream of a call with a deadline: its rows are all of its frames."""
         spec = StreamSpec(
             model=category.model,
@@ -227,10 +181,11 @@ class Calls:
             internal=True,
         )
         stream_id = secrets.token_hex(8)
-        answer = await self._parts.registrar.register(stream_id, spec, partial(self._permit, spec))
-        if not isinstance(answer, Admitted):
-            raise CallRefused(Registration(spec, answer.verdict, stream_id))
-        return self._hidden.keep(answer, spec)
+        async with self._holds.resident(spec.model):
+            answer = await self._parts.registrar.register(stream_id, spec, partial(self._permit, spec))
+            if not isinstance(answer, Admitted):
+                raise CallRefused(Registration(spec, answer.verdict, stream_id))
+            return self._hidden.keep(answer, spec, follows=follows)
 
     # ------------------------------------------------------------ opaque calls
 
@@ -239,7 +194,7 @@ class Calls:
         self._check_opaque(model, call)
         record = self._hidden.opaque(model.name, model.version)
         opaque = self._parts.inference.opaque
-        handle, kept = opaque.put(RawCall(model.name, model.version, call.inputs, call.outputs, call.parameters))
+        handle, kept = opaque.put(RawCall(model.name, call.version, call.inputs, call.outputs, call.parameters))
         stack.callback(opaque.discard, handle)
 
         def joined(results: Sequence[FrameResult]) -> tuple[Tensor, ...]:

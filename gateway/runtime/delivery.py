@@ -28,10 +28,10 @@ from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamS
 from gateway.errors import EngineFailed, StreamNotFound
 from gateway.runtime.arena import Arena
 from gateway.runtime.executor import TritonExecutor
-from gateway.runtime.inference import Outputs
 from gateway.runtime.kept import KeptOutputs
 from gateway.runtime.results import FrameResult, FrameTicket, Penalty, ResultRing, StreamRecord
 from gateway.runtime.room import PromisedRoom
+from gateway.triton.types import Outputs
 
 #: The outcomes of frames that have a result.
 _ANSWERED = frozenset({Outcome.MET, Outcome.MISSED})
@@ -77,6 +77,7 @@ class Delivery:
         self._body = memoryview(b"")
         self._split: Job | None = None
         self._timestamp_ms: float | None = None
+        self._issued: list[FrameTicket] = []
         self._post: Callable[[Event], object] | None = None
         self._handlers: dict[type[Any], Callable[[Any, int], None]] = {
             AcceptFrames: self._accept,
@@ -93,8 +94,10 @@ class Delivery:
 
     # ------------------------------------------------------------ streams
 
-    def add(self, admitted: Admitted, spec: StreamSpec, frame_bytes: int, now_ns: int) -> StreamRecord:
-        """Keep a record of a stream that was just admitted."""
+    def add(
+        self, admitted: Admitted, spec: StreamSpec, frame_bytes: int, now_ns: int, *, follows: bool = False
+    ) -> StreamRecord:
+        """Keep a record of a stream that was just admitted. `follows`: it named no version."""
         record = StreamRecord(
             stream_id=admitted.stream_id,
             spec=spec,
@@ -104,6 +107,7 @@ class Delivery:
             admitted_ns=now_ns,
             ring=ResultRing(0 if spec.internal else self._results_kept, self.kept),
             penalty=self._penalties.setdefault(admitted.category, Penalty()),
+            follows=follows,
         )
         self.streams[record.stream_id] = record
         self._promised.add(record)
@@ -116,15 +120,19 @@ class Delivery:
             raise StreamNotFound(f"There is no stream {stream_id!r}.", stream_id=stream_id)
         return record
 
-    def issued(self, record: StreamRecord, first: int) -> list[FrameTicket]:
-        """Return the tickets of a stream's frames from `first` to the last accepted; none has ended."""
-        return [self.tickets[record.stream_id, seq] for seq in range(first, record.accepted)]
+    def named(self, job: Job) -> list[bool]:
+        """Return which frames of `job` are of streams that have named their version."""
+        return [not self.streams[frame.stream_id].follows for frame in job.frames]
+
+    def issued(self) -> list[FrameTicket]:
+        """Return the tickets of the frames that were expected last; some may have ended already."""
+        return self._issued
 
     # ------------------------------------------------------------ actions
 
     def expect(self, body: memoryview, timestamp_ms: float | None = None) -> None:
         """The next frames that the engine accepts are these, back to back, labelled so by their sender."""
-        self._body, self._timestamp_ms = body, timestamp_ms
+        self._body, self._timestamp_ms, self._issued = body, timestamp_ms, []
 
     def carry_out(self, action: Action, now_ns: int) -> None:
         """Do what the action says."""
@@ -142,7 +150,8 @@ class Delivery:
             key = (frame.stream_id, frame.seq)
             future: asyncio.Future[FrameResult] = loop.create_future()
             future.add_done_callback(partial(self._nobody_waits, key))
-            self.tickets[key] = FrameTicket(frame.stream_id, frame.seq, future, self._timestamp_ms)
+            ticket = self.tickets[key] = FrameTicket(frame.stream_id, frame.seq, future, self._timestamp_ms)
+            self._issued.append(ticket)
         record.accepted += len(action.frames)
         record.demoted += sum(frame.demoted for frame in action.frames)
 
@@ -253,20 +262,14 @@ def _result(
         seq=frame.seq,
         outcome=outcome,
         reason=reason,
-        latency_ms=queue_ms + execute_ms,
+        latency_ms=round(queue_ms + execute_ms, 6),  # whole nanoseconds
         deadline_ms=record.spec.deadline_ns / NS_PER_MS,
         batch=batch,
         queue_ms=queue_ms,
         execute_ms=execute_ms,
+        version="" if outputs is None else outputs.version,
         degraded=small is not None,
         shape=(small or record.category).shape,
         demoted=frame.demoted,
-        outputs=None if outputs is None else _row(outputs, row, batch),
+        outputs=None if outputs is None else outputs.row(row, batch),
     )
-
-
-def _row(outputs: Outputs, row: int, batch: int) -> Outputs:
-    """Return one frame's part; a copy, unless it is all there is, so that a kept row does not keep its batch."""
-    if batch == 1:
-        return {name: array[0, ...] for name, array in outputs.items()}
-    return {name: array[row, ...].copy() for name, array in outputs.items()}

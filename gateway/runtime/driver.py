@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.clock import Clock, TimerHandle
-from gateway.core.actions import Action, StartJob, StreamEnded
+from gateway.core.actions import Action, LoadModel, StartJob, StreamEnded, UnloadModel
 from gateway.core.engine import Engine
 from gateway.core.events import Event, Tick, WidenWindows
 from gateway.core.types import Job
@@ -36,8 +36,18 @@ class Executor(Protocol):
         """Send the job. Its end comes later, as exactly one `JobFinished` or `JobFailed` posted to the driver."""
 
 
+class ModelControl(Protocol):
+    """Loads and unloads models. A port: Triton behind it, or a table of times."""
+
+    def load(self, action: LoadModel) -> None:
+        """Begin. Its end comes later, as exactly one `ModelLoaded` or `ModelLoadFailed` posted to the driver."""
+
+    def unload(self, action: UnloadModel) -> None:
+        """Begin. Its end comes later, as exactly one `ModelUnloaded` or `ModelUnloadFailed` posted to the driver."""
+
+
 class Sink(Protocol):
-    """Carries out every action but `StartJob`."""
+    """Carries out every action but `StartJob`, `LoadModel` and `UnloadModel`."""
 
     def carry_out(self, action: Action, now_ns: int) -> None:
         """Do what the action says, at once."""
@@ -50,8 +60,26 @@ class Observer(Protocol):
         """`event` was handled at `now_ns` and these actions were carried out. Must not post."""
 
 
+class NoModels:
+    """Implements `ModelControl` where the engine has no memory budget and nobody commands: nothing is asked of it."""
+
+    def load(self, action: LoadModel) -> None:
+        """Refuse."""
+        raise RuntimeError(f"this driver loads no models: {action}")
+
+    def unload(self, action: UnloadModel) -> None:
+        """Refuse."""
+        raise RuntimeError(f"this driver unloads no models: {action}")
+
+
 class Driver:
     """Owns an engine.
+
+    Args:
+        engine: The engine.
+        clock: Its time.
+        executor, models, sink: Carry out its actions.
+        observers: Told of everything.
 
     Attributes:
         engine: For reading only; every change goes through `post`.
@@ -62,8 +90,14 @@ class Driver:
             posted. At first it posts one without a plan, to be handled next.
     """
 
-    def __init__(
-        self, engine: Engine, clock: Clock, executor: Executor, sink: Sink, observers: Sequence[Observer] = ()
+    def __init__(  # noqa: PLR0917 - what it drives, then who carries out the decisions
+        self,
+        engine: Engine,
+        clock: Clock,
+        executor: Executor,
+        sink: Sink,
+        observers: Sequence[Observer] = (),
+        models: ModelControl | None = None,
     ) -> None:
         self.engine = engine
         self.broken = False
@@ -72,6 +106,7 @@ class Driver:
         self._clock = clock
         self._executor = executor
         self._sink = sink
+        self._models = models or NoModels()
         self._observers = tuple(observers)
         self._queue: deque[Event] = deque()
         self._busy = False
@@ -125,6 +160,10 @@ class Driver:
         for action in actions:
             if isinstance(action, StartJob):
                 self._executor.start(action.job)
+            elif isinstance(action, LoadModel):
+                self._models.load(action)
+            elif isinstance(action, UnloadModel):
+                self._models.unload(action)
             else:
                 self._sink.carry_out(action, now_ns)
                 ended = ended or isinstance(action, StreamEnded)

@@ -10,6 +10,8 @@ How a call may end::
 A call is never cancelled because it is slow: that would not stop the device, and Triton would go on reading
 its input. It is cancelled when its Triton is known to be gone, and when the gateway stops.
 
+A job without frames is a warm-up: black ones are run in its place (`gateway.runtime.warm_ups`) and nobody gets results.
+
 A single frame that Triton refused is still running for the engine while its model is examined
 (`gateway.runtime.repairs`), so that nothing else is. A batch is not examined: the engine tries its frames one by one,
 which tells more. Only when a model refuses one call after another, it is.
@@ -25,10 +27,11 @@ from dataclasses import dataclass
 from gateway.core.events import Event, JobFailed, JobFinished
 from gateway.core.types import Category, Job
 from gateway.runtime.arena import Arena, Span
-from gateway.runtime.inference import Inference, Outputs
+from gateway.runtime.inference import Inference
 from gateway.runtime.injection import DelayInjection
 from gateway.runtime.opaque import OPAQUE
-from gateway.triton.types import BackendError
+from gateway.runtime.warm_ups import WarmUps
+from gateway.triton.types import BackendError, Outputs
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +42,10 @@ class Refusal(BackendError):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One job in Triton's hands. `first`: nothing like it has run yet; `reported`: the engine knows of its end."""
+    """One job in Triton's hands. `reported`: the engine knows of its end."""
 
     job: Job
     timer: asyncio.TimerHandle
-    first: bool
     reported: bool = False
 
 
@@ -51,14 +53,13 @@ class TritonExecutor:
     """Implements `gateway.runtime.driver.Executor`.
 
     Attributes:
-        calls_started: Number of jobs sent, ever.
         injection: Delays of coming jobs.
     """
 
-    def __init__(self, inference: Inference, arena: Arena) -> None:
-        self.calls_started = 0
+    def __init__(self, inference: Inference, arena: Arena, warm_ups: WarmUps) -> None:
         self.injection = DelayInjection()
         self._inference = inference
+        self._warm_ups = warm_ups
         self._arena = arena
         self._calls: dict[asyncio.Task[Outputs], _Call] = {}
         self._outputs: dict[int, Outputs] = {}
@@ -89,25 +90,33 @@ class TritonExecutor:
     # ------------------------------------------------------------ jobs
 
     def start(self, job: Job) -> None:
-        """Send `job`; its frames lie in the arena."""
-        span = self._arena.start(job.id, len(job.frames))
+        """Send `job`; its frames lie in the arena, if it has some."""
         loop = asyncio.get_running_loop()
-        parameters = self.injection.take(job.category.model)
-        task = loop.create_task(self._run(job, span, parameters))
-        first = not self._inference.warmth.knows(job.runs_as, len(job.frames))
-        call = _Call(job, loop.call_later(self._inference.timeout_s, self._time_is_up, task), first)
+        if job.warm_up:
+            task = loop.create_task(self._warm(job))
+        else:
+            span = self._arena.start(job.id, len(job.frames))
+            parameters = self.injection.take(job.category.model)
+            task = loop.create_task(self._run(job, span, parameters))
+        call = _Call(job, loop.call_later(self._inference.timeout_s, self._time_is_up, task))
         self._calls[task] = call
         self._idle.clear()
-        self.calls_started += 1
         task.add_done_callback(self._ended)
+
+    async def _warm(self, job: Job) -> Outputs:
+        await self._warm_ups.run(job.category, job.warm_up)
+        return Outputs({}, first=True)
 
     async def _run(self, job: Job, span: Span, parameters: Mapping[str, int]) -> Outputs:
         if job.category.dtype == OPAQUE:
-            await self._inference.pass_through(span, parameters)
-            return {}
+            return await self._inference.pass_through(span, parameters)
         try:
             return await self._inference.run(job, span, parameters)
         except BackendError as error:
+            if error.version_gone and any(named := self._inference.named(job)):
+                if all(named):
+                    raise
+                raise Refusal(error.message, error.code) from None  # those that named none are answered on the new one
             if not error.unreachable and await self._is_to_blame(job, error):
                 raise Refusal(error.message, error.code) from None
             raise
@@ -129,17 +138,20 @@ class TritonExecutor:
         call.timer.cancel()
         if not self._calls:
             self._idle.set()
-        self._arena.call_ended(call.job.id)
+        if not call.job.warm_up:
+            self._arena.call_ended(call.job.id)
         error = asyncio.CancelledError("the gateway ended the call") if task.cancelled() else task.exception()
         if call.reported:
             log.warning("job %d ended after it was given up: %s", call.job.id, error or "with an answer")
         elif error is None:
             self._refused.discard(call.job.category.model)
-            self._outputs[call.job.id] = task.result()
-            self._post(JobFinished(call.job.id, warm_up=call.first))
+            outputs = self._outputs[call.job.id] = task.result()
+            self._post(JobFinished(call.job.id, warm_up=outputs.first))
             self._outputs.pop(call.job.id, None)  # not taken: the engine gave the job up when the worker was lost
         else:
-            unreachable = isinstance(error, BackendError) and error.unreachable
+            unreachable = isinstance(error, BackendError) and (
+                error.unreachable or (bool(call.job.warm_up) and error.forgot_region)
+            )
             self._failed(call, str(error), unreachable=unreachable, retry=isinstance(error, Refusal))
 
     def _time_is_up(self, task: asyncio.Task[Outputs]) -> None:

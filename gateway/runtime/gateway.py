@@ -8,7 +8,6 @@ everything without a lock.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -17,35 +16,37 @@ from gateway.clock import Clock, MonotonicClock
 from gateway.core.engine import Engine
 from gateway.core.events import CloseStream, FrameCancelled
 from gateway.core.profile import Profile
-from gateway.core.types import NS_PER_S, Outcome, StreamSpec
-from gateway.core.verdict import Verdict
-from gateway.core.view import EngineView
-from gateway.errors import FramegateError, StreamNotFound
-from gateway.runtime.arena import Arena
-from gateway.runtime.calls import Answer, Call, Calls
-from gateway.runtime.condition import Condition
+from gateway.core.types import NS_PER_S, StreamSpec
+from gateway.core.view import ModelView
+from gateway.errors import StreamNotFound
+from gateway.runtime.call import Answer, Call
+from gateway.runtime.calls import Calls
 from gateway.runtime.driver import Observer
+from gateway.runtime.figures import Figures
 from gateway.runtime.hidden import HiddenStreams
+from gateway.runtime.holds import Holds
 from gateway.runtime.idle import IdleWatch
+from gateway.runtime.model_commands import ModelCommands
 from gateway.runtime.model_facts import ModelFacts
+from gateway.runtime.model_states import ModelStates
 from gateway.runtime.parts import Parts
 from gateway.runtime.registration import Registrations
 from gateway.runtime.results import (
     CLOSED_AS_IDLE,
     CLOSED_ON_DEMAND,
-    Books,
     FrameResult,
     FrameTicket,
     Registration,
     StreamRecord,
 )
 from gateway.runtime.submission import Submission
+from gateway.runtime.versions import StreamVersion
 from gateway.settings import Settings
 
 _MS_PER_S = 1_000
 
 
-class Gateway:
+class Gateway(Figures):
     """One gateway in front of one Triton.
 
     Args:
@@ -62,15 +63,18 @@ class Gateway:
     def __init__(
         self, settings: Settings, profile: Profile, *, clock: Clock | None = None, observers: Sequence[Observer] = ()
     ) -> None:
+        super().__init__(Engine(profile, settings.engine_config()), clock or MonotonicClock())
         self.profile = profile
         self._settings = settings
-        self._clock = clock or MonotonicClock()
         self._observers = observers
-        self._engine = Engine(profile, settings.engine_config())
-        self._condition = Condition()
-        self._registrations = Registrations(self._condition, self._clock, settings.limits.max_streams)
-        self._submission = Submission(self._condition, self._engine, self._clock, settings.best_effort.max_waiting)
-        self.model_facts = ModelFacts(self._condition)
+        self._states = ModelStates(self._engine)
+        self._holds = Holds(self._condition, self._states, self._clock)
+        self._models = ModelCommands(self._condition, self._states, self._clock)
+        self._registrations = Registrations(self._condition, self._clock, self._holds, settings.limits.max_streams)
+        self._submission = Submission(
+            self._condition, self._engine, self._clock, self._refused, settings.best_effort.max_waiting
+        )
+        self.model_facts = ModelFacts(self._condition, self._holds)
         limit_ns = round(settings.limits.idle_stream_s * NS_PER_S)
         self._idle = IdleWatch(self._clock, limit_ns, self.streams, partial(self._close, reason=CLOSED_AS_IDLE))
 
@@ -83,16 +87,17 @@ class Gateway:
             ArenaTooSmall: ``/dev/shm`` has no room for the arena.
         """
         parts = Parts(self._settings, self.profile)
-        parts.start(self._engine, self._clock, self._observers)
+        parts.start(self._engine, self._clock, self._observers, self._states)
         self._condition.started = parts
         self._calls = Calls(
             parts,
             self.profile,
             self._settings,
             hidden=HiddenStreams(self._clock, parts.driver.post, parts.delivery, self.profile, self._settings),
+            holds=self._holds,
             submit=lambda stream_id, body, deadline_ns: self.submit(stream_id, body, deadline_ns=deadline_ns),
             permit=self._registrations.permit,
-            refused=self._submission.refused,
+            refused=self._refused,
             may_block_ns=self._engine.may_block_ns,
         )
         self._idle.start()
@@ -113,45 +118,46 @@ class Gateway:
                 await parts.executor.idle()
         await parts.close()
 
-    @property
-    def ready(self) -> bool:
-        """Whether streams can be registered and frames served now."""
-        return self.unready() is None
+    # ------------------------------------------------------------ models
 
-    def unready(self) -> FramegateError | None:
-        """Return why the gateway is not ready, as the error that answers a registration now; None when it is."""
-        return self._condition.unready()
+    async def load_model(self, name: str) -> ModelView:
+        """Have a model in memory, or what is new of it if it is there; return how it stands once that has ended.
 
-    @property
-    def broken(self) -> bool:
-        """Whether the engine has failed: nothing but a restart of the process helps."""
-        return self._condition.broken
+        Further calls meanwhile wait for the same load. A model that was unloaded by command may be used again.
+        One that takes turns and was unloaded by command has its turns again, and this returns at once.
 
-    @property
-    def broken_promise(self) -> Verdict | None:
-        """Why what was promised to streams does not hold any more; None while it does."""
-        return self._engine.broken
+        Raises:
+            UnknownModel, TritonUnavailable, Stopping, EngineFailed: It cannot be tried.
+            ModelTakesTurns: It is loaded in its turn, and not by command.
+            NoRoomForModel, ModelLoadFailed, ModelNotLoaded: It came to nothing; the last: it was unloaded meanwhile.
+        """
+        return await self._models.load(name)
 
-    @property
-    def triton_ready(self) -> bool:
-        """Whether Triton is connected, set up and watched."""
-        return self._condition.triton_ready
+    async def unload_model(self, name: str, *, force: bool = False) -> ModelView:
+        """Have a model out of memory, and kept out until `load_model`; return how it stands once it is gone.
 
-    @property
-    def triton_reason(self) -> str:
-        """Why Triton is not ready; empty when it is."""
-        return self._parts.supervisor.reason
+        A job of it that runs ends first; its waiting frames fail. `force`: even though streams or a pin need it.
 
-    @property
-    def triton_version(self) -> str:
-        """Version of the Triton that answered last; empty before the first."""
-        server = self._parts.supervisor.server
-        return server.version if server else ""
+        Raises:
+            UnknownModel, TritonUnavailable, Stopping, EngineFailed: It cannot be tried.
+            ModelPinned, CommandOvertaken, ModelNotUnloaded: It is still there; the last: Triton does not let it go.
+        """
+        return await self._models.unload(name, force=force)
 
-    @property
-    def shared_memory(self) -> bool:
-        """Whether frames reach Triton through shared memory; else they travel inside messages."""
-        return self._parts.inference.shared
+    async def pin_model(self, name: str, *, pinned: bool = True) -> ModelView:
+        """Let a model stay in memory from now on, or (`pinned` false) go when others need the room; return at once.
+
+        One that is absent is loaded as soon as it fits.
+
+        Raises:
+            UnknownModel, TritonUnavailable, Stopping, EngineFailed: It cannot be tried.
+            NoRoomForModel, ModelNotLoaded: Nothing was changed.
+        """
+        return await self._models.pin(name, pinned=pinned)
+
+    def model_views(self) -> list[ModelView]:
+        """Return how every model of the repository stands, in order of name; empty before Triton has answered."""
+        return self._models.views()
 
     # ------------------------------------------------------------ streams
 
@@ -165,6 +171,7 @@ class Gateway:
             TritonUnavailable, Stopping, EngineFailed, TooManyStreams, AdmissionBusy: Nothing can be promised now.
             UnknownModel, ModelNotLoaded, ShapeMismatch, DtypeMismatch, NotProfiled, ArenaTooSmall,
             BodyTooLarge: The stream does not fit the model, or one batch of it the memory or the message.
+            NoRoomForModel, ModelLoadFailed: Its model was away and could not be had.
         """
         return await self._registrations.register(spec)
 
@@ -183,9 +190,21 @@ class Gateway:
             raise StreamNotFound(f"There is no stream {stream_id!r}.", stream_id=stream_id)
         return record
 
+    def takes_turns(self, model: str) -> bool:
+        """Whether a model takes turns in memory with others; else, if real-time streams need it, it stays."""
+        return self._engine.takes_turns(model)
+
     def suspect(self, stream_id: str) -> bool:
         """Whether frames of a stream go alone and without a promise, because Triton refused some."""
         return self._engine.suspect(stream_id)
+
+    def stream_version(self, record: StreamRecord) -> StreamVersion:
+        """Return which version of its model a stream runs on, and whether that is the one that was tested."""
+        return self._parts.versions.stream_version(record)
+
+    def model_note(self, model: str) -> str:
+        """Return what is to be said of the version of a model that is served, if it is not profiled; else nothing."""
+        return self._parts.versions.note(model)
 
     async def close_stream(self, stream_id: str) -> StreamRecord:
         """Take no more frames of this stream; those that wait are served. Raises `StreamNotFound`."""
@@ -244,46 +263,3 @@ class Gateway:
     def delay_jobs(self, jobs: int, delay_ms: int, model: str | None = None) -> None:
         """Ask the backend to delay the next `jobs` jobs: of `model`, or of all that are not named by themselves."""
         self._parts.executor.injection.ask(jobs, delay_ms, model)
-
-    # ------------------------------------------------------------ figures
-
-    def view(self) -> EngineView:
-        """Return the engine's state as of its last event."""
-        return self._engine.snapshot()
-
-    @property
-    def totals(self) -> Books:
-        """Frames accepted and ended by model, and refused by reason, since the start."""
-        view = self._engine.snapshot()
-        return Books(
-            accepted=Counter({model: totals.accepted for model, totals in view.models.items()}),
-            ended=Counter(
-                {
-                    (model, outcome): totals.outcomes[outcome]
-                    for model, totals in view.models.items()
-                    for outcome in Outcome
-                }
-            ),
-            refused=self._submission.refused + Counter(view.refused),
-            streams=self._parts.delivery.ended_streams,
-        )
-
-    @property
-    def kept_output_bytes(self) -> int:
-        """Memory of the outputs that are kept for `results`."""
-        return self._parts.delivery.kept.bytes
-
-    @property
-    def promised_body_bytes(self) -> int:
-        """What the bodies of all real-time streams have together, when each sends what its contract allows at once."""
-        parts = self._condition.started
-        return 0 if parts is None else parts.promised.bodies_bytes
-
-    @property
-    def arena(self) -> Arena:
-        """The frame arena, for its figures."""
-        return self._parts.arena
-
-    @property
-    def _parts(self) -> Parts:
-        return self._condition.parts

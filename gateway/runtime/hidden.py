@@ -21,7 +21,9 @@ _NAME = "/v2"
 
 
 class HiddenStreams:
-    """Best-effort ones, one per category, which stay; and real-time ones, which end with their last frame.
+    """Best-effort ones, which stay, and real-time ones, which end with their last frame.
+
+    Of the former there are two per category: calls that name a version and calls that do not.
 
     Args:
         clock: The engine's.
@@ -38,28 +40,28 @@ class HiddenStreams:
         self._profile = profile
         self._timeout_ns = round(settings.best_effort.timeout_ms * NS_PER_MS)
         self._unprofiled_ns = round(settings.best_effort.unprofiled_ms * NS_PER_MS)
-        self._best_effort: dict[Category, StreamRecord] = {}
+        self._best_effort: dict[tuple[Category, bool], StreamRecord] = {}
 
-    def best_effort(self, category: Category) -> StreamRecord:
-        """Return the stream of a category's calls; opened with the first of them."""
-        return self._best_effort.get(category) or self._open(category, None)
+    def best_effort(self, category: Category, *, follows: bool) -> StreamRecord:
+        """Return the stream of a category's calls; opened with the first of them. `follows`: they name no version."""
+        return self._best_effort.get((category, follows)) or self._open(category, None, follows=follows)
 
     def opaque(self, model: str, version: str) -> StreamRecord:
-        """Return the stream of a model's opaque calls."""
+        """Return the stream of a model's opaque calls, which themselves say which version they want."""
         category = opaque_category(model, version)
-        return self._best_effort.get(category) or self._open(category, self._unprofiled_ns)
+        return self._best_effort.get((category, True)) or self._open(category, self._unprofiled_ns, follows=True)
 
-    def keep(self, admitted: Admitted, spec: StreamSpec) -> StreamRecord:
-        """Keep a record of a stream that was just admitted."""
+    def keep(self, admitted: Admitted, spec: StreamSpec, *, follows: bool) -> StreamRecord:
+        """Keep a record of a stream that was just admitted. `follows`: its calls name no version."""
         known = self._profile.has(admitted.category)
         size = frame_bytes(spec.shape, spec.dtype) if known else HANDLE_BYTES
-        return self._delivery.add(admitted, spec, size, self._clock.now_ns())
+        return self._delivery.add(admitted, spec, size, self._clock.now_ns(), follows=follows)
 
     def close(self, record: StreamRecord) -> None:
         """End a stream whose frames could not be taken."""
         self._post(CloseStream(record.stream_id))
 
-    def _open(self, category: Category, assumed_ns: int | None) -> StreamRecord:
+    def _open(self, category: Category, assumed_ns: int | None, *, follows: bool) -> StreamRecord:
         spec = StreamSpec(
             model=category.model,
             version=category.version,
@@ -74,6 +76,6 @@ class HiddenStreams:
         )
         for action in self._post(RegisterStream(secrets.token_hex(8), spec)):
             if isinstance(action, Admitted):
-                record = self._best_effort[category] = self.keep(action, spec)
+                record = self._best_effort[category, follows] = self.keep(action, spec, follows=follows)
                 return record
         raise EngineFailed("The engine did not open a stream.")

@@ -7,25 +7,21 @@ a warm-up, which the engine does not know of, takes turns with the jobs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gateway.core.types import Category, Job
 from gateway.errors import ArenaFull, BodyTooLarge
 from gateway.runtime.arena import Arena, Span
-from gateway.runtime.models import Catalogue, frame_bytes
+from gateway.runtime.models import Catalogue, check_takes, frame_bytes
 from gateway.runtime.opaque import OpaqueCalls
 from gateway.runtime.resize import scale_in_thread
 from gateway.runtime.warmth import Warmth
 from gateway.triton.client import TritonClient
-from gateway.triton.types import NO_PARAMETERS, BackendError, InferenceCall, InSharedMemory, ModelMetadata
-
-Outputs = dict[str, NDArray[Any]]
+from gateway.triton.types import NO_PARAMETERS, BackendError, InferenceCall, InSharedMemory, ModelMetadata, Outputs
 
 #: What a request holds besides the tensor: names, shape, ids.
 _MESSAGE_HEAD_BYTES = 4096
@@ -39,6 +35,8 @@ class Inference:
         warmth: What has run since its model was loaded.
         opaque: Calls that are run as they came.
         timeout_s: How long a batch may take; whoever waits for one sees to it.
+        named: Which frames of a job are of streams that have named their version; the others run on whichever version
+            Triton serves.
     """
 
     def __init__(
@@ -55,6 +53,7 @@ class Inference:
         self.warmth = Warmth()
         self.opaque = opaque
         self.timeout_s = timeout_s
+        self.named: Callable[[Job], list[bool]] = lambda job: [True] * len(job.frames)
         self._client = client
         self._arena = arena
         self._catalogue = catalogue
@@ -85,14 +84,17 @@ class Inference:
         Raises:
             BackendError: Triton's, or ours when the reply has not one row per frame.
             UnknownModel, ModelNotLoaded: Its model is not served any more.
+            ShapeMismatch, DtypeMismatch: Its model takes other frames than when its stream was registered.
         """
-        model = self._catalogue.served(job.category.model, job.category.version)
+        model = self._catalogue.current(job.category.model, job.category.version)
+        check_takes(model, job.category)
+        version = job.category.version if any(self.named(job)) else ""
         with ExitStack() as stack:
             data = self._bytes(span) if job.small is None else await self._scaled(job, job.small, span, stack)
-            return await self._infer(model, job.runs_as, len(job.frames), data, parameters)
+            return await self._infer(model, job.runs_as, len(job.frames), data, parameters, version=version)
 
-    async def pass_through(self, span: Span, parameters: Mapping[str, int]) -> None:
-        """Run the opaque call whose handle lies in `span`; what comes of it is left with the call.
+    async def pass_through(self, span: Span, parameters: Mapping[str, int]) -> Outputs:
+        """Run the opaque call whose handle lies in `span`; its outputs are left with the call, and not returned.
 
         Raises:
             BackendError: Triton's, or nobody waits for it any more.
@@ -103,10 +105,12 @@ class Inference:
         try:
             async with self._turn:
                 raw = replace(call.raw, parameters={**call.raw.parameters, **parameters})
-                call.outputs = tuple(await self._client.pass_through(raw))
+                version, outputs = await self._client.pass_through(raw)
         except BackendError as error:
             call.error = BackendError(error.message, error.code)  # a traceback would keep the arena's memory in use
             raise
+        call.outputs = tuple(outputs)
+        return Outputs({}, version, first=True)
 
     async def _scaled(self, job: Job, small: Category, span: Span, stack: ExitStack) -> InSharedMemory | memoryview:
         """Return the job's frames at the shape of `small`; where they lie is theirs until `stack` is closed."""
@@ -140,16 +144,18 @@ class Inference:
 
         Raises:
             BackendError: Triton's, or there was no answer in time. The model may still be at it.
+            ShapeMismatch, DtypeMismatch: The model does not take such frames.
         """
         size = frames * frame_bytes(category.shape, category.dtype)
-        model = model or self._catalogue.served(category.model, category.version)
+        model = model or self._catalogue.current(category.model, category.version)
+        check_takes(model, category)
         try:
             async with asyncio.timeout(timeout_s):
                 try:
                     with self._arena.lend(size) as span:
-                        await self._infer(model, category, frames, self._bytes(span))
+                        await self._infer(model, category, frames, self._bytes(span), version=model.version)
                 except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
-                    await self._infer(model, category, frames, memoryview(bytes(size)))
+                    await self._infer(model, category, frames, memoryview(bytes(size)), version=model.version)
         except TimeoutError:
             raise BackendError(f"no answer within {timeout_s:g} s", "DEADLINE_EXCEEDED") from None
 
@@ -162,8 +168,12 @@ class Inference:
         frames: int,
         data: InSharedMemory | memoryview,
         parameters: Mapping[str, int] = NO_PARAMETERS,
+        *,
+        version: str,
     ) -> Outputs:
         """Run `frames` frames that lie back to back in `data` and check that each has its answer.
+
+        With an empty `version`, on whichever Triton serves.
 
         Raises:
             BackendError: Triton's, or ours when the reply has not one row per frame.
@@ -173,7 +183,7 @@ class Inference:
             raise BackendError(f"{model.name} has no batch axis, but {frames} frames were batched")
         call = InferenceCall(
             model=category.model,
-            version=category.version,
+            version=version,
             input_name=model.inputs[0].name,
             datatype=category.dtype,
             shape=(frames, *category.shape) if batched else category.shape,
@@ -182,9 +192,12 @@ class Inference:
         )
         async with self._turn:
             outputs = await self._client.infer(call)
-        self.warmth.note(category, frames)
+        ran = replace(category, version=outputs.version)
+        outputs.first = not self.warmth.knows(ran, frames)
+        self.warmth.note(ran, frames)
         if not batched:
-            return {name: array[np.newaxis] for name, array in outputs.items()}
+            arrays = {name: array[np.newaxis] for name, array in outputs.items()}
+            return Outputs(arrays, outputs.version, first=outputs.first)
         for name, array in outputs.items():
             if array.ndim == 0 or array.shape[0] != frames:
                 raise BackendError(f"output {name} has shape {list(array.shape)} for a batch of {frames} frames")

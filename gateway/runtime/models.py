@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gateway.core.profile import Profile
 from gateway.core.types import Category, StreamSpec
 from gateway.errors import DtypeMismatch, ModelNotLoaded, NotProfiled, ShapeMismatch, UnknownModel
-from gateway.triton.types import ModelMetadata, ModelState, latest
+from gateway.triton.types import IndexEntry, ModelMetadata, latest
 
 #: Triton's own names are freer. These cannot leave a directory; the API takes no others.
 MODEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
@@ -25,6 +25,8 @@ DTYPE_BYTES = {
     "FP32": 4, "INT32": 4, "UINT32": 4, "FP64": 8, "INT64": 8, "UINT64": 8,
 }  # fmt: skip
 
+_NOT_WANTED = "It is not served: profile it, or name it in the list of models to serve (--models)."
+_AWAY = "It is not in memory now."
 _LISTED = "GET /v1/models lists what there is."
 
 
@@ -49,34 +51,72 @@ def profiled_pairs(profile: Profile, model: str, version: str, dtype: str) -> li
 
 
 class Catalogue:
-    """Models as of the last look at Triton."""
+    """Models as of the last look at Triton.
 
-    def __init__(self) -> None:
-        self._index: list[ModelState] = []
+    Args:
+        come_back: Models that go are loaded again when they are needed, so what was learnt of them is kept.
+        wanted: Those that are to be served; empty: those that Triton has.
+    """
+
+    def __init__(self, *, come_back: bool = False, wanted: Iterable[str] = ()) -> None:
+        self._come_back = come_back
+        self._wanted = frozenset(wanted)
+        self._index: list[IndexEntry] = []
         self._served: dict[tuple[str, str], ModelMetadata] = {}
+        self._away: dict[tuple[str, str], ModelMetadata] = {}
         self._failures: dict[str, str] = {}
+        #: Triton 2.51 does not list a model any more of which it has found no version, though it can be loaded later.
+        self._seen: set[str] = set()
 
     # ------------------------------------------------------------ the supervisor writes
 
-    def look(self, index: Iterable[ModelState]) -> None:
-        """Take a new repository index. Versions that are not ready any more are no longer served."""
+    def look(self, index: Iterable[IndexEntry]) -> None:
+        """Take a new repository index. Models of which no version is ready any more are no longer served.
+
+        Where other versions are ready than are served, what is known stays in use until `take_in`; see `outdated`.
+        """
         self._index = list(index)
-        ready = self.ready_versions()
-        self._served = {key: metadata for key, metadata in self._served.items() if key in ready}
+        self._seen.update(entry.name for entry in self._index)
+        ready = {name for name, _ in self.ready_versions()}
+        self._let_go([key for key in self._served if key[0] not in ready])
+
+    def outdated(self) -> set[str]:
+        """Return the models that are served, but not in the versions that Triton says are ready."""
+        served = {name for name, _ in self._served}
+        return {name for name, _ in self.serving ^ self.ready_versions() if name in served}
 
     def serve(self, metadata: ModelMetadata) -> None:
         """This version may be used from now on."""
         self._served[metadata.name, metadata.version] = metadata
+        self._away.pop((metadata.name, metadata.version), None)
         self._failures.pop(metadata.name, None)
+
+    def take_in(self, model: str, versions: Iterable[ModelMetadata]) -> None:
+        """These versions of a model may be used from now on, and no others."""
+        for known in (self._served, self._away):
+            for key in [key for key in known if key[0] == model]:
+                del known[key]
+        for metadata in versions:
+            self.serve(metadata)
+
+    def leave(self, model: str) -> None:
+        """This model is being unloaded, and nothing is sent to it any more."""
+        self._let_go([key for key in self._served if key[0] == model])
 
     def fail(self, model: str, reason: str) -> None:
         """This model was wanted and cannot be used."""
         self._failures[model] = reason
-        self._served = {key: metadata for key, metadata in self._served.items() if key[0] != model}
+        self.leave(model)
 
     def clear(self) -> None:
         """Forget what is served: Triton is gone. The last index and the failures stay for display."""
-        self._served.clear()
+        self._let_go(list(self._served))
+
+    def _let_go(self, keys: Iterable[tuple[str, str]]) -> None:
+        for key in keys:
+            metadata = self._served.pop(key)
+            if self._come_back:
+                self._away[key] = metadata
 
     def ready_versions(self) -> set[tuple[str, str]]:
         """Return (name, version) of all that Triton says is ready."""
@@ -89,15 +129,54 @@ class Catalogue:
         """(name, version) of all models that can be used."""
         return frozenset(self._served)
 
-    def states(self) -> list[ModelState]:
+    def states(self) -> list[IndexEntry]:
         """Return the index, with the reason of every failure of the gateway's own."""
         states = [
-            ModelState(e.name, e.version, "failed", self._failures[e.name]) if e.name in self._failures else e
+            IndexEntry(e.name, e.version, "failed", self._failures[e.name]) if e.name in self._failures else e
             for e in self._index
         ]
         known = {entry.name for entry in self._index}
-        states += [ModelState(m, "", "failed", reason) for m, reason in self._failures.items() if m not in known]
+        states += [IndexEntry(m, "", "failed", reason) for m, reason in self._failures.items() if m not in known]
         return sorted(states, key=lambda entry: (entry.name, entry.version))
+
+    def lists(self, model: str) -> bool:
+        """Whether the repository has a model that has not failed when Triton was set up."""
+        return any(entry.name == model for entry in self._index) and model not in self._failures
+
+    def require(self, model: str) -> None:
+        """Raise `UnknownModel` if the repository has no such model, and never had."""
+        if model not in self._seen and model not in self._failures:
+            raise UnknownModel(f"The model repository has no model {model!r}. {_LISTED}", model=model)
+
+    def require_loadable(self, model: str) -> None:
+        """Raise if a model cannot be loaded when it is needed.
+
+        Raises:
+            UnknownModel: The repository has no such model.
+            ModelNotLoaded: It is not one of those to serve, or none is ever loaded.
+        """
+        self.require(model)
+        if not self.loadable(model):
+            raise ModelNotLoaded(f"Model {model!r} is not loaded. {_NOT_WANTED}", model=model)
+
+    def loadable(self, model: str) -> bool:
+        """Whether a model is loaded when it is needed."""
+        return self._come_back and (not self._wanted or model in self._wanted or self.knows(model))
+
+    def on_demand(self) -> list[str]:
+        """Return the models of the repository that are not in use, but are loaded when they are needed."""
+        served = {name for name, _ in self._served}
+        listed = {entry.name for entry in self._index} - served
+        return sorted(name for name in listed if self.loadable(name) and self.lists(name))
+
+    def knows(self, model: str) -> bool:
+        """Whether a model's inputs and outputs are known, be it there or not."""
+        return any(name == model for known in (self._served, self._away) for name, _ in known)
+
+    def known(self, model: str, version: str = "") -> ModelMetadata:
+        """Return as `served`; of a model that has gone and comes back when it is needed, what was learnt of it."""
+        served = any(name == model for name, _ in self._served)
+        return self._find(self._served if served else self._away, model, version)
 
     def served(self, model: str, version: str = "") -> ModelMetadata:
         """Return a served version's metadata; the highest one if `version` is empty.
@@ -106,14 +185,19 @@ class Catalogue:
             UnknownModel: The repository has no such model, or serves no such version of it.
             ModelNotLoaded: The model is there but not in use; says why if that is known.
         """
-        versions = [v for name, v in self._served if name == model]
+        return self._find(self._served, model, version)
+
+    def current(self, model: str, version: str) -> ModelMetadata:
+        """Return as `served`; of a version that has gone while another one came, the newest that is served."""
+        return self.served(model, version if (model, version) in self._served else "")
+
+    def _find(self, among: Mapping[tuple[str, str], ModelMetadata], model: str, version: str) -> ModelMetadata:
+        versions = [v for name, v in among if name == model]
         if not versions:
-            known = any(entry.name == model for entry in self._index) or model in self._failures
-            if not known:
-                raise UnknownModel(f"The model repository has no model {model!r}. {_LISTED}", model=model)
-            reason = self._failures.get(model) or "It is not in the list of models to serve."
+            self.require(model)
+            reason = self._failures.get(model) or (_AWAY if self.loadable(model) else _NOT_WANTED)
             raise ModelNotLoaded(f"Model {model!r} is not loaded. {reason}", model=model)
-        metadata = self._served.get((model, version or latest(versions)))
+        metadata = among.get((model, version or latest(versions)))
         if metadata is None:
             raise UnknownModel(
                 f"Model {model!r} has no version {version!r}. {_LISTED}", model=model, versions=sorted(versions)
@@ -121,41 +205,60 @@ class Catalogue:
         return metadata
 
     def versions(self, model: str) -> tuple[str, ...]:
-        """Return the versions of a model that can be used, lowest first."""
-        return tuple(sorted((v for name, v in self._served if name == model), key=lambda v: (len(v), v)))
+        """Return the versions of a model that are known, lowest first."""
+        among = {v for name, v in self._served if name == model} or {v for name, v in self._away if name == model}
+        return tuple(sorted(among, key=lambda v: (len(v), v)))
+
+    def expects(self, model: str, profile: Profile) -> bool:
+        """Whether a model is loaded when it is needed, and nothing is known of it until then but its profile."""
+        ours = self.loadable(model) and self.lists(model) and not self.knows(model)
+        return ours and bool(profile.versions(model))
 
     def resolve(self, spec: StreamSpec, profile: Profile) -> StreamSpec:
         """Return `spec` with the version filled in, checked against the model.
 
+        Of one that `expects` is true of, the newest profiled version is taken, and the engine's verdict says whether
+        the frames are profiled. What Triton says when it is loaded counts then: see `gateway.runtime.versions`.
+
         Raises:
-            UnknownModel, ModelNotLoaded: As `served`.
+            UnknownModel, ModelNotLoaded: As `known`.
             ShapeMismatch, DtypeMismatch: The frames are not what the model takes.
             NotProfiled: The profile was made for larger batches than the model takes now.
         """
-        metadata = self.served(spec.model, spec.version)
-        if len(metadata.inputs) != 1:
-            raise ShapeMismatch(
-                f"Streams need a model with one input; {spec.model!r} has {len(metadata.inputs)}.",
-                inputs=[tensor.name for tensor in metadata.inputs],
-            )
-        tensor = metadata.inputs[0]
-        if spec.dtype != tensor.datatype:
-            raise DtypeMismatch(
-                f"Model {spec.model!r} takes {tensor.datatype}, not {spec.dtype}.",
-                expected=tensor.datatype,
-                received=spec.dtype,
-            )
-        same_rank = len(spec.shape) == len(tensor.shape)
-        if not same_rank or any(a not in (-1, b) for a, b in zip(tensor.shape, spec.shape, strict=True)):
-            raise ShapeMismatch(
-                f"Model {spec.model!r} takes frames of shape {list(tensor.shape)} (-1 is free), "
-                f"not {list(spec.shape)}.",
-                expected=list(tensor.shape),
-                received=list(spec.shape),
-            )
+        if self.expects(spec.model, profile):
+            return replace(spec, version=spec.version or profile.versions(spec.model)[-1])
+        metadata = self.known(spec.model, spec.version)
+        check_takes(metadata, spec)
         resolved = replace(spec, version=metadata.version)
         _check_batch(metadata, resolved.category(), profile)
         return resolved
+
+
+def check_takes(model: ModelMetadata, frames: StreamSpec | Category) -> None:
+    """Raise unless a model takes such frames.
+
+    Raises:
+        ShapeMismatch, DtypeMismatch: It does not.
+    """
+    if len(model.inputs) != 1:
+        raise ShapeMismatch(
+            f"Streams need a model with one input; {model.name!r} has {len(model.inputs)}.",
+            inputs=[tensor.name for tensor in model.inputs],
+        )
+    tensor = model.inputs[0]
+    if frames.dtype != tensor.datatype:
+        raise DtypeMismatch(
+            f"Model {model.name!r} takes {tensor.datatype}, not {frames.dtype}.",
+            expected=tensor.datatype,
+            received=frames.dtype,
+        )
+    same_rank = len(frames.shape) == len(tensor.shape)
+    if not same_rank or any(a not in (-1, b) for a, b in zip(tensor.shape, frames.shape, strict=True)):
+        raise ShapeMismatch(
+            f"Model {model.name!r} takes frames of shape {list(tensor.shape)} (-1 is free), not {list(frames.shape)}.",
+            expected=list(tensor.shape),
+            received=list(frames.shape),
+        )
 
 
 def _check_batch(metadata: ModelMetadata, category: Category, profile: Profile) -> None:

@@ -18,11 +18,11 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import IO, Any
 
-from gateway.core.plan import Plan, SlotTable, WindowPlan
-from gateway.core.plan_state import AdmissionState, StreamPhase, WindowState
+from gateway.core.plan import Plan, SlotTable, SwapPlan, WindowPlan
+from gateway.core.plan_state import AdmissionState, MemoryState, StreamPhase, TurnState, WindowState
 from gateway.core.profile import Profile
 from gateway.core.types import Category, Frame, Job, StreamSpec
-from gateway.core.verdict import CounterOffer, FirstMiss, Verdict
+from gateway.core.verdict import CounterOffer, FirstMiss, MemoryEvidence, SwapEvidence, Verdict
 
 #: Arrays go as they lie in memory.
 _PROTOCOL = 5
@@ -51,6 +51,11 @@ _TABLE: ChainMap[type[Any], Callable[[Any], Any]] = ChainMap(
             Verdict,
             FirstMiss,
             CounterOffer,
+            MemoryState,
+            TurnState,
+            SwapPlan,
+            MemoryEvidence,
+            SwapEvidence,
         )
     },
     copyreg.dispatch_table,

@@ -11,6 +11,7 @@ from gateway.core.actions import Admitted
 from gateway.core.types import NS_PER_S, StreamSpec
 from gateway.errors import TooManyStreams
 from gateway.runtime.condition import RETRY_AFTER_S, Condition
+from gateway.runtime.holds import Holds
 from gateway.runtime.models import frame_bytes
 from gateway.runtime.results import Registration
 
@@ -21,17 +22,25 @@ class Registrations:
     Args:
         condition: Of the gateway.
         clock: Time.
+        holds: Have models in memory that are needed there.
         max_streams: How many may be registered.
     """
 
-    def __init__(self, condition: Condition, clock: Clock, max_streams: int) -> None:
+    def __init__(self, condition: Condition, clock: Clock, holds: Holds, max_streams: int) -> None:
         self._condition = condition
         self._clock = clock
+        self._holds = holds
         self._max_streams = max_streams
 
     async def register(self, spec: StreamSpec) -> Registration:
         """See `Gateway.register`."""
+        self._check_known(spec)
+        async with self._holds.for_stream(spec):
+            return await self._decided(spec)
+
+    async def _decided(self, spec: StreamSpec) -> Registration:
         began_ns = self._clock.now_ns()
+        follows = not spec.version
         spec = self._checked(spec)
         stream_id = secrets.token_hex(8)
         parts = self._condition.parts
@@ -40,12 +49,15 @@ class Registrations:
         decided_ns = self._clock.now_ns()
         test_s = (decided_ns - began_ns) / NS_PER_S
         if isinstance(answer, Admitted):
-            record = parts.delivery.add(answer, spec, frame_bytes(spec.shape, spec.dtype), decided_ns)
+            size = frame_bytes(spec.shape, spec.dtype)
+            record = parts.delivery.add(answer, spec, size, decided_ns, follows=follows)
             return Registration(spec, answer.verdict, stream_id, test_s, record)
         return await self._with_offers(Registration(spec, answer.verdict, stream_id, test_s))
 
     async def check(self, spec: StreamSpec) -> Registration:
         """See `Gateway.check`."""
+        self._condition.require_triton()
+        await self._holds.for_check(spec)
         began_ns = self._clock.now_ns()
         spec = self._checked(spec)
         verdict = await self._condition.parts.registrar.check(spec, partial(self._checked, spec))
@@ -65,6 +77,12 @@ class Registrations:
             raise TooManyStreams(
                 f"{streams} {what}, as many as may be (FRAMEGATE_LIMITS__MAX_STREAMS).", retry_after_s=RETRY_AFTER_S
             )
+
+    def _check_known(self, spec: StreamSpec) -> None:
+        """Raise what can be raised without having the model."""
+        self._condition.require_triton()
+        if self._condition.parts.catalogue.knows(spec.model) or self._condition.parts.expects(spec.model):
+            self.permit(spec)
 
     def _checked(self, spec: StreamSpec) -> StreamSpec:
         """Return `spec` with its version filled in, once it is sure that its frames could be carried."""

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gateway.core.events import Event, ModelLoaded, ModelLoadFailed
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, Category
 from gateway.errors import FramegateError
@@ -70,6 +71,11 @@ class Repairs:
 
     Args:
         on_broken: Called when Triton should be looked at, and `repair` called, soon.
+
+    Attributes:
+        hand_over: Takes broken models with the reason, where the engine has models loaded; else `repair` does.
+        tell: Takes what the engine is to know of the models that `repair` takes care of.
+        concerns: Says whether a model is still to be there, and nobody else is loading or unloading it.
     """
 
     def __init__(
@@ -80,6 +86,9 @@ class Repairs:
         profile: Profile,
         on_broken: Callable[[], object],
     ) -> None:
+        self.hand_over: Callable[[str, str], object] | None = None
+        self.tell: Callable[[Event], object] = lambda event: None
+        self.concerns: Callable[[str], bool] = lambda model: True
         self._inference = inference
         self._catalogue = catalogue
         self._loader = loader
@@ -108,16 +117,26 @@ class Repairs:
         except BackendError as error:
             if error.too_large or error.unreachable:
                 return error.too_large  # it was answered all the same
-            if error.code == "NOT_FOUND":  # somebody unloaded it, or Triton is another one: the next look tells
+            if error.not_served:  # somebody unloaded it, or Triton is another one: the next look tells
                 self._on_broken()
                 return False
-            case.broken = error.message
-            case.due_s = now_s
-            log.warning("model %s has broken and is reloaded; a black frame fails too: %s", category.model, case.broken)
-            self._catalogue.fail(category.model, f"It has broken and is being reloaded: {case.broken}")
-            self._on_broken()
+            self._broken(category.model, error.message, now_s)
             return False
         return True
+
+    def _broken(self, model: str, reason: str, now_s: float) -> None:
+        log.warning("model %s has broken and is reloaded; a black frame fails too: %s", model, reason)
+        if self.hand_over is not None:
+            self.hand_over(model, reason)
+            return
+        case = self._cases[model]
+        case.broken, case.due_s = reason, now_s
+        self._take_out(model, f"It has broken and is being reloaded: {reason}")
+        self._on_broken()
+
+    def _take_out(self, model: str, reason: str) -> None:
+        self._catalogue.fail(model, reason)
+        self.tell(ModelLoadFailed(model, reason))
 
     def missing(self, model: str) -> None:
         """Somebody has unloaded a model that is wanted: it is loaded again while others go on."""
@@ -126,7 +145,7 @@ class Repairs:
             case.broken = "it was unloaded"
             case.due_s = asyncio.get_running_loop().time()
             log.warning("model %s was unloaded by somebody else; it is loaded again", model)
-            self._catalogue.fail(model, "It was unloaded, and is being loaded again.")
+            self._take_out(model, "It was unloaded, and is being loaded again.")
 
     def broke(self, model: str, reason: str) -> None:
         """A model was loaded, but fails in its warm-up: it is loaded again after a pause, unless that is under way."""
@@ -149,11 +168,12 @@ class Repairs:
             now_s = asyncio.get_running_loop().time()
             if not case.broken or now_s < case.due_s:
                 continue
-            if any(name == model for name, _ in self._catalogue.serving):  # Triton was lost, and set up again
-                del self._cases[model]
+            if any(name == model for name, _ in self._catalogue.serving) or not self.concerns(model):
+                del self._cases[model]  # Triton was lost, and set up again; or a command came
             elif await self._loader.reload(model):
                 log.info("model %s has been reloaded and is served again", model)
                 del self._cases[model]
+                self.tell(ModelLoaded(model, warm=True))
             else:
                 case.due_s = asyncio.get_running_loop().time() + case.pause_s
                 case.pause_s = min(2 * case.pause_s, _LONGEST_PAUSE_S)

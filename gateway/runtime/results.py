@@ -17,6 +17,13 @@ from gateway.runtime.kept import KeptOutputs
 
 #: Values of `StreamRecord.close_reason`.
 CLOSED_ON_DEMAND, CLOSED_AS_IDLE = "asked", "idle"
+#: Likewise: the version that it named is not served any more; the model takes other frames now.
+CLOSED_WITH_VERSION, CLOSED_WITH_MODEL = "version_gone", "model_changed"
+_CLOSED = {
+    CLOSED_AS_IDLE: "The stream was closed, as no frame came for long. Register it again.",
+    CLOSED_WITH_VERSION: "The stream was closed, as the version of the model that it named is not served any more.",
+    CLOSED_WITH_MODEL: "The stream was closed, as the model's new version takes other frames.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class FrameResult:
         demoted: Whether it came beyond its stream's contract and was taken as best effort.
         outputs: This frame's row of each output, without the batch axis.
         timestamp_ms: The sender's own, if it sent one.
+        version: The version of the model that ran; empty if there is no answer.
     """
 
     stream_id: str
@@ -52,6 +60,7 @@ class FrameResult:
     outputs: dict[str, NDArray[Any]] | None
     demoted: bool = False
     timestamp_ms: float | None = None
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,12 +95,14 @@ class StreamRecord:
         outcomes: Frames ended, by outcome. Their sum is `accepted` once the stream has ended.
         worst_latency_ms: The largest latency of a frame that was answered; None before the first.
         seen_ns: When frames for it came last, taken or not; None before the first.
-        close_reason: Why it was closed: `CLOSED_ON_DEMAND` or `CLOSED_AS_IDLE`; empty where it was not.
+        close_reason: Why it was closed, as one of the words above; empty where it was not.
         out_of_order: Bodies whose timestamp was not above that of the body before. Timestamps are data: nothing but
             this depends on them.
         over: Set once the stream has ended.
         ring: The last results.
         penalty: Its category's; one object for all streams of it.
+        follows: It named no version, so its frames run on the newest that is served; `category` has the one that was
+            tested.
     """
 
     stream_id: str
@@ -102,6 +113,7 @@ class StreamRecord:
     admitted_ns: int
     ring: ResultRing
     penalty: Penalty = field(default_factory=Penalty)
+    follows: bool = False
     state: str = "active"
     accepted: int = 0
     demoted: int = 0
@@ -153,9 +165,8 @@ class StreamRecord:
                 accepted=self.accepted,
             )
         if self.state != "active":
-            idle = self.close_reason == CLOSED_AS_IDLE
-            said = "The stream was closed, as no frame came for long. Register it again." if idle else ""
-            raise StreamClosed(said or "The stream is closed.", stream_id=self.stream_id)
+            said = _CLOSED.get(self.close_reason, "The stream is closed.")
+            raise StreamClosed(said, stream_id=self.stream_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,17 +21,17 @@ class Submission:
         condition: Of the gateway.
         engine: Says how large a frame's batch can get.
         clock: Time.
+        refused: Frames that are refused before the engine sees them are counted here, by reason.
         max_waiting: How many best-effort frames may wait: the engine's, for words.
-
-    Attributes:
-        refused: Frames, and calls without a camera, that were refused before the engine saw them, by reason.
     """
 
-    def __init__(self, condition: Condition, engine: Engine, clock: Clock, max_waiting: int) -> None:
-        self.refused: Counter[str] = Counter()
+    def __init__(
+        self, condition: Condition, engine: Engine, clock: Clock, refused: Counter[str], max_waiting: int
+    ) -> None:
         self._condition = condition
         self._engine = engine
         self._clock = clock
+        self._refused = refused
         self._max_waiting = max_waiting
 
     def submit(
@@ -48,11 +48,10 @@ class Submission:
             leave_bytes = parts.promised.leave_bytes(record, count)
             parts.arena.reserve(count, record.frame_bytes, self._engine.room(stream_id), leave_bytes)
         except FramegateError as error:
-            self.refused[error.code] += count
+            self._refused[error.code] += count
             record.refused[error.code] += count
             raise
         parts.delivery.expect(view, timestamp_ms)
-        first = record.accepted
         actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
         parts.arena.unreserve()
         for action in actions:
@@ -60,4 +59,4 @@ class Submission:
                 record.refused[action.reason] += count
                 raise refusal(action, record, self._clock.now_ns(), self._max_waiting)
         record.note_timestamp(timestamp_ms)
-        return parts.delivery.issued(record, first)
+        return parts.delivery.issued()

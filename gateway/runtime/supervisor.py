@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.core.events import Event, LimitBatches, WorkerBack, WorkerLost
 from gateway.core.profile import Profile
@@ -28,10 +28,14 @@ from gateway.runtime.arena import Arena
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.inference import Inference
 from gateway.runtime.loading import ModelLoader
+from gateway.runtime.model_control import TritonModels
 from gateway.runtime.models import Catalogue
 from gateway.runtime.readiness import why_nothing_is_served
-from gateway.runtime.region import dead_regions
 from gateway.runtime.repairs import Repairs
+from gateway.runtime.repository import Repository
+from gateway.runtime.sharing import Sharing
+from gateway.runtime.upkeep import Upkeep, Wanted
+from gateway.runtime.warm_ups import WarmUps
 from gateway.triton.client import TritonClient
 from gateway.triton.types import BackendError, ServerInfo
 
@@ -49,12 +53,16 @@ class SupervisorConfig:
 
     Attributes:
         models: Models to load and serve; empty for those that are loaded already.
+        managed: There is a memory budget: models come and go as the engine says.
+        unloadable: Models that are larger than it, and what is said of them.
         use_shared_memory: Try shared memory; without it tensors travel in messages.
         probe_timeout_s: Limit of one health probe.
         backoff_max_s: Longest pause between attempts.
     """
 
     models: tuple[str, ...]
+    managed: bool = False
+    unloadable: Mapping[str, str] = field(default_factory=dict)
     use_shared_memory: bool = True
     probe_timeout_s: float = 1.0
     backoff_max_s: float = 2.0
@@ -76,8 +84,11 @@ class Supervisor:
         *,
         arena: Arena,
         inference: Inference,
+        warm_ups: WarmUps,
         executor: TritonExecutor,
+        repository: Repository,
         catalogue: Catalogue,
+        models: TritonModels,
         profile: Profile,
         config: SupervisorConfig,
     ) -> None:
@@ -85,24 +96,49 @@ class Supervisor:
         self.server: ServerInfo | None = None
         self.reason = "not connected yet"
         self._client = client
-        self._arena = arena
         self._inference = inference
-        self._executor = executor
+        self._warm_ups = warm_ups
         self._catalogue = catalogue
+        self._models = models
         self._profile = profile
-        self._loader = ModelLoader(client, inference, catalogue, profile)
         self._config = config
         self._post: Callable[[Event], object] = _nowhere
         self._doubt = asyncio.Event()
-        self.repairs = Repairs(inference, catalogue, self._loader, profile, self._doubt.set)
-        self._loader.on_unfit = self.repairs.broke
+        self._sharing = Sharing(
+            client,
+            arena.region,
+            inference,
+            executor,
+            wanted=config.use_shared_memory,
+            probe_timeout_s=config.probe_timeout_s,
+        )
+        loader = ModelLoader(
+            client,
+            repository,
+            catalogue,
+            models=models,
+            inference=inference,
+            warm_ups=warm_ups,
+            profile=profile,
+        )
+        self.repairs = Repairs(inference, catalogue, loader, profile, self._doubt.set)
+        self._upkeep = Upkeep(
+            repository,
+            catalogue,
+            models=models,
+            loader=loader,
+            repairs=self.repairs,
+            served=config.models,
+            managed=config.managed,
+        )
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
-    def start(self, post: Callable[[Event], object]) -> None:
+    def start(self, post: Callable[[Event], object], wanted: Wanted | None = None) -> None:
         """Begin. The worker counts as lost until everything is set up."""
         self._post = post
-        self._loader.on_refused_batch = lambda category, reason: post(LimitBatches(category, reason))
+        self._upkeep.connect(post, wanted)
+        self._warm_ups.on_refused_batch = lambda category, reason: post(LimitBatches(category, reason))
         post(WorkerLost(LOCAL_WORKER))
         self._task = asyncio.get_running_loop().create_task(self._run(), name="triton supervisor")
         self._task.add_done_callback(self._ended)
@@ -114,6 +150,7 @@ class Supervisor:
             self._task.cancel()
             await asyncio.wait((self._task,))
         self._lose("the gateway is stopping")
+        await self._models.abandon()
 
     def trouble(self, reason: str) -> None:
         """A job failed because Triton did not answer: the worker is lost at once."""
@@ -140,6 +177,7 @@ class Supervisor:
         if self.up:
             self.up = False
             self._catalogue.clear()
+            self._models.drop()
             level = logging.INFO if self._stopping else logging.WARNING
             log.log(level, "lost Triton at %s: %s", self._client.url, reason)
             self._post(WorkerLost(LOCAL_WORKER))
@@ -168,61 +206,26 @@ class Supervisor:
         if not await self._client.live(self._config.probe_timeout_s):
             raise BackendError("Triton is not live yet")
         self.server = await self._client.server()
-        await self._share_region(self.server)
-        self._catalogue.look(await self._client.index())
-        wanted = self._config.models or tuple(sorted({name for name, _ in self._catalogue.ready_versions()}))
-        await self._loader.load(wanted)
+        await self._sharing.set_up(self.server)
+        await self._models.abandon()
+        await self._upkeep.set_up()
         self._doubt.clear()
-        serving = ", ".join(f"{name}/{version}" for name, version in sorted(self._catalogue.serving))
+        self._say_what_is_served(self.server)
+
+    def _say_what_is_served(self, server: ServerInfo) -> None:
+        """Log what is there, what comes on demand, and what never can."""
+        unloadable = self._config.unloadable
+        serving = ", ".join(f"{name}/{version}" for name, version in sorted(self._catalogue.serving)) or "nothing"
+        awaited = ", ".join(name for name in self._catalogue.on_demand() if name not in unloadable)
+        serving += f"; on demand: {awaited}" if awaited else ""
         way = "in shared memory" if self._inference.shared else "inside messages"
-        log.info(
-            "Triton %s at %s serves %s; frames go %s", self.server.version, self._client.url, serving or "nothing", way
-        )
+        log.info("Triton %s at %s serves %s; frames go %s", server.version, self._client.url, serving, way)
+        for model, why in sorted(unloadable.items()):
+            log.warning("model %s can never be loaded: %s", model, why)
         # Without a profile there is nothing to register: this is the profiler, which makes one.
-        if self._profile.entries and (reason := why_nothing_is_served(self._catalogue, self._inference, self._profile)):
+        reason = why_nothing_is_served(self._catalogue, self._inference, self._profile, unloadable)
+        if self._profile.entries and reason:
             log.warning("no stream can be registered. %s", reason)
-
-    async def _share_region(self, server: ServerInfo) -> None:
-        """Have Triton open our region, unless it cannot; end calls that were left with a Triton that is gone."""
-        region = self._arena.region
-        if self._config.use_shared_memory and "system_shared_memory" in server.extensions:
-            if region.name in await self._client.region_names():
-                await self._wait_for_given_up_calls()
-                return
-            await self._executor.abandon()
-            try:
-                await self._client.register_region(region.name, region.key, region.size)
-            except BackendError as error:
-                if error.unreachable or error.timed_out:
-                    raise
-                log.warning("Triton refuses shared memory, so frames go inside messages: %s", error.message)
-                self._inference.shared = False
-            else:
-                self._inference.shared = True
-                await self._unregister_dead_regions()
-            return
-        await self._executor.abandon()
-        self._inference.shared = False
-
-    async def _unregister_dead_regions(self) -> None:
-        """Have Triton close what gateways that were killed left open: their memory is held until then.
-
-        It opened our region, so its ``/dev/shm`` is ours, and a region whose file is not there belongs to nobody.
-        """
-        try:
-            for name in dead_regions(await self._client.region_names()):
-                await self._client.unregister_region(name)
-                log.info("unregistered shared memory of a dead gateway: %s", name)
-        except BackendError as error:
-            log.warning("shared memory of dead gateways stays registered: %s", error.message)
-
-    async def _wait_for_given_up_calls(self) -> None:
-        """The same Triton is back. While it still holds a job the device is not ours, nor is the job's block."""
-        try:
-            async with asyncio.timeout(self._config.probe_timeout_s):
-                await self._executor.idle()
-        except TimeoutError:
-            raise BackendError("Triton has not ended a job that was given up") from None
 
     # ------------------------------------------------------------ the watch
 
@@ -253,21 +256,10 @@ class Supervisor:
             self._doubt.clear()
 
     async def _missing(self) -> str:
-        """Return what Triton had and has no more; empty when all is well."""
-        region = self._arena.region.name
-        if self._inference.shared and region not in await self._client.region_names(self._config.probe_timeout_s):
+        """Return what Triton had and has no more; empty when all is well, or is being taken care of."""
+        if await self._sharing.lost():
             return "the shared-memory region"
-        before = self._catalogue.serving
-        self._catalogue.look(await self._client.index(self._config.probe_timeout_s))
-        gone = before - self._catalogue.serving
-        if not self._config.models:
-            gone = frozenset()  # nothing was asked for in particular: whoever unloads a model means it
-        elif self._inference.shared:  # our region is there, so it is the same Triton: only these models are gone
-            kept = {name for name, _ in self._catalogue.serving}
-            for model in {name for name, _ in gone} - kept:
-                self.repairs.missing(model)
-            gone = frozenset(key for key in gone if key[0] in kept)
-        return ", ".join(f"model {name}/{version}" for name, version in sorted(gone))
+        return await self._upkeep.look(self._config.probe_timeout_s, same=self._inference.shared)
 
 
 def _nowhere(event: Event) -> object:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.core.actions import Action
+from gateway.core.actions import Action, LoadModel, UnloadModel
 from gateway.core.events import EVENT_RANK, Event, JobFinished, Tick, WidenWindows
 from gateway.core.types import Job
 
@@ -76,6 +76,34 @@ class TimedExecutor:
             raise RuntimeError("the executor is not connected to a driver")
         post, end = self._post, JobFinished(job.id)
         self._clock.call_at(self._clock.now_ns() + self._execution_ns(job), lambda: post(end), EVENT_RANK[JobFinished])
+
+
+class TimedModels:
+    """Implements `gateway.runtime.driver.ModelControl`: `begin` says how long an operation takes and how it ends."""
+
+    def __init__(self, clock: VirtualClock, begin: Callable[[LoadModel | UnloadModel], tuple[int, Event]]) -> None:
+        self._clock = clock
+        self._begin = begin
+        self._post: Callable[[Event], object] | None = None
+
+    def connect(self, post: Callable[[Event], object]) -> None:
+        """Say where ends of loads and unloads go."""
+        self._post = post
+
+    def load(self, action: LoadModel) -> None:
+        """Let the load end later."""
+        self._end_later(action)
+
+    def unload(self, action: UnloadModel) -> None:
+        """Let the unload end later."""
+        self._end_later(action)
+
+    def _end_later(self, action: LoadModel | UnloadModel) -> None:
+        if self._post is None:
+            raise RuntimeError("the models are not connected to a driver")
+        post = self._post
+        takes_ns, end = self._begin(action)
+        self._clock.call_at(self._clock.now_ns() + takes_ns, lambda: post(end), EVENT_RANK[type(end)])
 
 
 class WidenInTurn:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from gateway.options import memory_size
+
 
 def simulate(
     trace: Annotated[Path, typer.Argument(help="JSON lines of registrations.", exists=True, dir_okay=False)],
@@ -32,6 +34,28 @@ def simulate(
     execution_low: Annotated[
         float, typer.Option(min=0, max=1, help="Jobs take this share of their profiled time, up to all of it.")
     ] = 1.0,
+    memory_budget: Annotated[
+        int | None,
+        typer.Option(parser=memory_size, metavar="SIZE", help="For all models together, for example 8GiB or 500MB."),
+    ] = None,
+    max_models: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Instead: how many models may be loaded at one time.")
+    ] = None,
+    headroom_bytes: Annotated[
+        int, typer.Option(min=0, help="Beyond --memory-budget while models that unload still hold theirs.")
+    ] = 0,
+    headroom_models: Annotated[int, typer.Option(min=0, max=1_000, help="The same beyond --max-models.")] = 0,
+    replacement: Annotated[
+        Literal["next_use", "lru"], typer.Option(help="Which idle model goes: see the guide.")
+    ] = "next_use",
+    prefetch: Annotated[bool, typer.Option(help="Load a model when the first frame of a window comes.")] = True,
+    synchronous: Annotated[
+        bool, typer.Option("--synchronous", help="Run nothing while a model loads or unloads; to compare.")
+    ] = False,
+    load_low: Annotated[
+        float, typer.Option(min=0, max=1, help="Loads and unloads take this share of their time, up to all of it.")
+    ] = 1.0,
+    failing_loads: Annotated[float, typer.Option(min=0, max=0.999, help="Share of loads that fail.")] = 0.0,
     delay_jobs: Annotated[
         int, typer.Option(min=0, help="So many jobs in a row overrun: by --delay-ms, from --delay-at-ms on.")
     ] = 0,
@@ -41,7 +65,7 @@ def simulate(
     ] = 0.0,
     jitter: Annotated[bool, typer.Option("--jitter", help="Groups come up to their jitter_ms late.")] = False,
     drop: Annotated[float, typer.Option(min=0, max=0.999, help="Share of frames that never come.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of the execution times, late groups and missing frames.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of execution and load times, failures, late groups, missing frames.")] = 0,
     log: Annotated[Path | None, typer.Option(help="Write the decision log here, JSON lines.", dir_okay=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -53,15 +77,28 @@ def simulate(
     import contextlib
     import json
 
-    from gateway.core.config import AdmissionTest, EngineConfig, UtilizationTest
+    from gateway.core.config import AdmissionTest, EngineConfig, Replacement, ResidencyConfig, UtilizationTest
     from gateway.core.profile import ProfileError
     from gateway.core.types import NS_PER_MS, JobDeadline
     from gateway.runtime.profile_file import read_profile
-    from gateway.sim import execution
+    from gateway.sim import execution, loads
     from gateway.sim.cameras import Behaviour
     from gateway.sim.driver import simulate as run
     from gateway.sim.trace import TraceError, read_trace
 
+    try:
+        residency = ResidencyConfig(
+            budget_bytes=memory_budget,
+            max_models=max_models,
+            headroom_bytes=headroom_bytes,
+            headroom_models=headroom_models,
+            replacement=Replacement(replacement),
+            prefetch=prefetch,
+            synchronous=synchronous,
+        )
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
     config = EngineConfig(
         early_dispatch=early_dispatch,
         job_deadline=JobDeadline(job_deadline),
@@ -69,6 +106,7 @@ def simulate(
         guard=guard,
         adaptation=adaptation,
         utilization_test=UtilizationTest(utilization_test),
+        residency=residency,
     )
     takes = execution.exact if execution_low == 1 else execution.uniform(execution_low, seed)
     if delay_jobs:
@@ -84,6 +122,7 @@ def simulate(
                 measured,
                 config,
                 execution=takes,
+                loads=loads.failing(loads.shorter(loads.profiled(measured), load_low, seed), failing_loads, seed),
                 duration_ns=None if duration_ms is None else round(duration_ms * NS_PER_MS),
                 behaviour=Behaviour(jitter=jitter, drop=drop, seed=seed),
                 log=None if file is None else lambda line: file.write(json.dumps(line) + "\n"),

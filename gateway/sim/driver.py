@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gateway.core.actions import Action, Rejected, StartJob, StreamEnded
+from gateway.core.actions import (
+    Action,
+    Admitted,
+    LoadModel,
+    ModelChanged,
+    ModelRefused,
+    Rejected,
+    StartJob,
+    StreamEnded,
+    UnloadModel,
+)
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
 from gateway.core.events import EVENT_RANK, Event, JobFinished, Tick, WidenWindows
@@ -15,7 +26,10 @@ from gateway.core.verdict import Verdict
 from gateway.sim.cameras import PUNCTUAL, Behaviour
 from gateway.sim.events import TraceEvents
 from gateway.sim.execution import Execution, exact
-from gateway.sim.report import SimulationReport, Tally
+from gateway.sim.holds import Holds
+from gateway.sim.loads import Loading, Loads, profiled
+from gateway.sim.report import SimulationReport
+from gateway.sim.tally import Tally
 from gateway.sim.trace import TraceEntry
 
 _DEFAULTS = EngineConfig()
@@ -36,17 +50,22 @@ def simulate(
     config: EngineConfig = _DEFAULTS,
     *,
     execution: Execution = exact,
+    loads: Loads | None = None,
     duration_ns: int | None = None,
     behaviour: Behaviour = PUNCTUAL,
     log: Log | None = None,
 ) -> SimulationReport:
     """Run a trace to its end and return the figures.
 
+    With a memory budget no model is there at first, and a real-time stream registers once its model is, as in the live
+    gateway.
+
     Args:
         trace: Registrations.
         profile: What admission and, by default, the device go by.
         config: Of the engine.
         execution: How long the device takes for a job.
+        loads: How loads and unloads of models go; None: as the profile says.
         duration_ns: When every stream still there is closed; needed when one is unbounded.
         behaviour: Late groups and missing frames.
         log: Takes each line of the decision log.
@@ -55,7 +74,10 @@ def simulate(
         TraceError: An unbounded stream without a duration.
     """
     trace = tuple(trace)
-    run = Simulation(Engine(profile, config), TraceEvents(trace, duration_ns, behaviour), execution, log)
+    engine = Engine(profile, config)
+    source = TraceEvents(trace, duration_ns, behaviour)
+    holds = Holds(engine) if config.residency.managed else None
+    run = Simulation(engine, source, execution, log, loads=loads, holds=holds)
     run.to_end()
     return run.tally.report(trace)
 
@@ -65,18 +87,39 @@ class Simulation:
 
     When a stream has ended and windows could grow, it asks the engine at that instant to let them, before any
     registration of the instant.
+
+    Args:
+        engine: With the profile that loads and unloads go by, unless `loads` is given.
+        source: What the cameras do.
+        execution: How long the device takes for a job.
+        log: Takes each line of the decision log.
+        loads: How loads and unloads of models go.
+        holds: Has real-time streams wait for their models; None: they register at once, for admission alone is asked.
     """
 
     def __init__(
-        self, engine: Engine, source: TraceEvents, execution: Execution = exact, log: Log | None = None
+        self,
+        engine: Engine,
+        source: TraceEvents,
+        execution: Execution = exact,
+        log: Log | None = None,
+        *,
+        loads: Loads | None = None,
+        holds: Holds | None = None,
     ) -> None:
         self.tally = Tally()
         self.engine = engine
         self._source = source
         self._execution = execution
         self._log = log
+        self._loading = Loading(loads or profiled(engine.profile))
+        self._holds = holds
         self._finish: tuple[int, int, JobFinished] | None = None
         self._widen_ns: int | None = None
+        self._coming: list[tuple[int, int, int, Event]] = []
+        self._came = 0
+        if holds is not None:
+            source.must_wait = holds.wait
 
     def to_end(self) -> None:
         """Handle events until nothing is left to happen."""
@@ -89,6 +132,7 @@ class Simulation:
 
     def answer(self, asked: TraceEntry) -> Verdict:
         """Let a further stream register, at an instant that has not passed; run until it is answered."""
+        assert self._holds is None, "a stream that waits for its model may never be answered"
         self._source.add(asked)
         while (verdict := self.tally.verdict(asked.stream_id)) is None:
             due = self._next()
@@ -96,20 +140,38 @@ class Simulation:
             self._carry_out(self.engine.handle(due[1], due[0]), due[0])
         return verdict
 
+    def post(self, t_ns: int, event: Event) -> None:
+        """Let something happen that no camera does, at an instant that has not passed."""
+        self._at(t_ns, event)
+
     def _next(self) -> tuple[int, Event] | None:
         """Return the next event: by time, then rank."""
         key = self._source.next_key() or _NEVER
         finish = self._finish
+        wakeup_ns = self.engine.next_wakeup_ns()
+        if self._coming and self._comes_before(key, wakeup_ns):
+            t_ns, _, _, event = heapq.heappop(self._coming)
+            return t_ns, event
         if self._widen_ns is not None and self._widens_before(key):
             due, self._widen_ns = (self._widen_ns, WidenWindows()), None
             return due
-        wakeup_ns = self.engine.next_wakeup_ns()
         if finish is not None and finish[:2] <= key and (wakeup_ns is None or finish[0] <= wakeup_ns):
             self._finish = None
             return finish[0], finish[2]
         if wakeup_ns is not None and (wakeup_ns, _TICK) < key:
             return wakeup_ns, _WAKE
         return next(self._source, None)
+
+    def _comes_before(self, key: tuple[int, int], wakeup_ns: int | None) -> bool:
+        """Whether something about a model happens before anything else."""
+        others = [key]
+        if self._finish is not None:
+            others.append(self._finish[:2])
+        if self._widen_ns is not None:
+            others.append((self._widen_ns, _WIDEN))
+        if wakeup_ns is not None:
+            others.append((wakeup_ns, _TICK))
+        return self._coming[0][:2] <= min(others)
 
     def _widens_before(self, key: tuple[int, int]) -> bool:
         """Whether windows are to grow before anything else happens; of one instant, before its registrations."""
@@ -118,13 +180,38 @@ class Simulation:
 
     def _carry_out(self, actions: list[Action], t_ns: int) -> None:
         for action in actions:
-            if isinstance(action, StartJob):
-                job = action.job
-                self._finish = (t_ns + self._execution(job), _FINISH, JobFinished(job.id))
-            elif isinstance(action, Rejected):
-                self._source.refuse(action.stream_id)
-            elif isinstance(action, StreamEnded) and self.engine.can_widen():
-                self._widen_ns = t_ns
+            match action:
+                case StartJob(job=job):
+                    takes_ns = self._execution(job)
+                    self._finish = (t_ns + takes_ns, _FINISH, JobFinished(job.id))
+                    if job.warm_up:
+                        self.tally.warm_up(takes_ns)
+                case LoadModel() | UnloadModel():
+                    takes_ns, ending = self._loading.begin(action)
+                    self._at(t_ns + takes_ns, ending)
+                case Rejected():
+                    self._source.refuse(action.stream_id)
+                case StreamEnded() if self.engine.can_widen():
+                    self._widen_ns = t_ns
+            if self._holds is not None:
+                self._follow(action, self._holds, t_ns)
             self.tally.add(action, t_ns)
             if self._log is not None:
                 self._log(entry(t_ns, action))
+
+    def _follow(self, action: Action, holds: Holds, t_ns: int) -> None:
+        """Let streams register, or go, whose wait for their model is over."""
+        match action:
+            case ModelChanged() | ModelRefused():
+                for stream_id, failure in holds.settled(action):
+                    if failure:
+                        self.tally.no_model(stream_id, failure)
+                        self._at(t_ns, holds.release(stream_id))
+                    else:
+                        self._source.resume(stream_id, t_ns)
+            case Admitted() | Rejected() if holds.holding(action.stream_id):
+                self._at(t_ns, holds.release(action.stream_id))
+
+    def _at(self, t_ns: int, event: Event) -> None:
+        self._came += 1
+        heapq.heappush(self._coming, (t_ns, EVENT_RANK[type(event)], self._came, event))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from gateway.core.events import EVENT_RANK, CloseStream, Event, FramesArrived, RegisterStream
+from gateway.core.events import EVENT_RANK, CloseStream, Event, FramesArrived, HoldModel, RegisterStream
 from gateway.sim.cameras import PUNCTUAL, Behaviour
 from gateway.sim.trace import TraceEntry, TraceError
 
@@ -25,6 +25,10 @@ class TraceEvents(Iterator[tuple[int, Event]]):
 
     A camera whose last frames include missing ones closes its stream one period after its last group was due
     at the latest.
+
+    Attributes:
+        must_wait: Whether a stream that is about to register has to wait for its model. `HoldModel` comes then in place
+            of its registration, which comes when the driver says so (`resume`); its frames are counted from there.
 
     Args:
         entries: The trace. In order of time, its ties are broken as an admission plan breaks them: by registration.
@@ -48,7 +52,9 @@ class TraceEvents(Iterator[tuple[int, Event]]):
         self._place: dict[str, int] = {}
         self._refused: set[int] = set()
         self._short: set[int] = set()
+        self._resumed: set[int] = set()
         self._heap: list[_Due] = []
+        self.must_wait: Callable[[TraceEntry], bool] = _never
         for entry in entries:
             if duration_ns is None and entry.spec.frames is None:
                 name = f" ({entry.spec.name})" if entry.spec.name else ""
@@ -69,6 +75,15 @@ class TraceEvents(Iterator[tuple[int, Event]]):
         """Let a stream send nothing more."""
         self._refused.add(self._place[stream_id])
 
+    def resume(self, stream_id: str, now_ns: int) -> None:
+        """Let a stream that has waited for its model register now, unless the time is over."""
+        if self._duration_ns is not None and now_ns >= self._duration_ns:
+            return
+        place = self._place[stream_id]
+        self._first_ns[place] = now_ns + self._entries[place].spec.start_in_ns
+        self._resumed.add(place)
+        heapq.heappush(self._heap, (now_ns, _REGISTER, place, 0, 0))
+
     def next_key(self) -> tuple[int, int] | None:
         """Return ``(t_ns, rank)`` of the next event without taking it; None at the end."""
         heap = self._heap
@@ -86,6 +101,9 @@ class TraceEvents(Iterator[tuple[int, Event]]):
             return t_ns, event if count == event.count else FramesArrived(event.stream_id, count)
         entry = self._entries[place]
         if rank == _REGISTER:
+            if place not in self._resumed and self.must_wait(entry):
+                heapq.heappop(self._heap)
+                return t_ns, HoldModel(entry.spec.model, entry.stream_id)
             self._follow(place, 0, t_ns)
             return t_ns, RegisterStream(entry.stream_id, entry.spec)
         heapq.heappop(self._heap)
@@ -122,6 +140,10 @@ class TraceEvents(Iterator[tuple[int, Event]]):
             group += 1
             due_ns += spec.period_ns
         return group, due_ns, 0
+
+
+def _never(_entry: TraceEntry) -> bool:
+    return False
 
 
 def _frames_of(frames: int | None, burst: int, group: int) -> int:

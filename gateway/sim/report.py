@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from gateway.core.actions import (
-    AcceptFrames,
-    Action,
-    Admitted,
-    DeliverFrames,
-    DropFrames,
-    RefuseFrames,
-    Rejected,
-    StartJob,
-    WindowWidened,
-)
-from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome
-from gateway.core.verdict import Verdict
-from gateway.sim.trace import TraceEntry
+from gateway.sizes import in_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +19,7 @@ class StreamReport:
         admitted: The answer; None when the run ended before it asked.
         verdict: Evidence, times in ms; `worst_latency_ms` in it is what was predicted.
         worst_latency_ms: The largest latency of a delivered frame; None without one.
+        no_model: Why it was refused without a test: its model could not be had. Empty: that was not so.
     """
 
     stream_id: str
@@ -43,6 +28,43 @@ class StreamReport:
     admitted: bool | None
     verdict: dict[str, Any] | None
     worst_latency_ms: float | None
+    no_model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What coming and going of models came to. All is 0 where all models are taken to be there.
+
+    Attributes:
+        loads, loads_failed, unloads: Numbers of them.
+        swaps: Unloads that made room, each with the next load.
+        warm_ups: Jobs that warmed a model.
+        frames_waited: Delivered frames that came before their model was there.
+        mean_wait_ms, max_wait_ms: How long those waited for it; None without any.
+    """
+
+    loads: int = 0
+    loads_failed: int = 0
+    unloads: int = 0
+    swaps: int = 0
+    warm_ups: int = 0
+    frames_waited: int = 0
+    mean_wait_ms: float | None = None
+    max_wait_ms: float | None = None
+
+    def lines(self) -> list[str]:
+        """Return it for people, a line each; nothing if no model came or went."""
+        if not self.loads and not self.unloads:
+            return []
+        failed = f" ({self.loads_failed} failed)" if self.loads_failed else ""
+        told = [f"{_count(self.loads, 'load')}{failed}", _count(self.unloads, "unload"), _count(self.swaps, "swap")]
+        out = [f"models    {', '.join(told)}"]
+        if self.mean_wait_ms is not None:
+            out.append(
+                f"          {_count(self.frames_waited, 'frame')} waited for a load, "
+                f"{self.mean_wait_ms:.2f} ms on average, {self.max_wait_ms:.2f} ms at most"
+            )
+        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,7 @@ class SimulationReport:
         span_ms: From the first event to the last.
         busy: Share of that time that the device worked.
         goodput_fps: Frames that met their deadline, per second of that time.
+        models: How models came and went.
     """
 
     streams: tuple[StreamReport, ...]
@@ -84,6 +107,7 @@ class SimulationReport:
     span_ms: float
     busy: float
     goodput_fps: float
+    models: LoadReport = LoadReport()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
@@ -94,7 +118,7 @@ class SimulationReport:
         out = [
             f"streams   {self.admitted} admitted, {self.refused} refused{self._tests()}",
             *(
-                f"          refused {s.name or s.stream_id}: {_why(s.verdict)}"
+                f"          refused {s.name or s.stream_id}: {s.no_model or _why(s.verdict)}"
                 for s in self.streams
                 if s.admitted is False
             ),
@@ -112,6 +136,7 @@ class SimulationReport:
             f"device    {self.busy:.1%} busy, {self.goodput_fps:.1f} frames/s in time over {self.span_ms:.0f} ms"
         )
         out += self._promises()
+        out += self.models.lines()
         if self.frames_degraded:
             out.append(f"degraded  {self.frames_degraded} frames ran at a smaller shape")
         if self.windows_widened:
@@ -136,143 +161,21 @@ class SimulationReport:
         return " (by test: " + ", ".join(f"{test} {count}" for test, count in sorted(decided.items())) + ")"
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _why(verdict: dict[str, Any] | None) -> str:
     if verdict is None:
         return "?"
     miss = verdict["first_miss"]
+    if memory := verdict["memory"]:
+        needed, free, budget = (in_unit(memory[name], memory["unit"]) for name in ("needed", "free", "budget"))
+        held = ", ".join(f"{model} ({in_unit(size, memory['unit'])})" for model, size in memory["held"].items())
+        left = f"the budget is {budget}, and beside {held} it has {free} left" if held else f"the budget is {budget}"
+        return f"{verdict['reason']}: its model needs {needed}; {left}"
     if miss is None:
         used = f"utilization {verdict['utilization']:.2f}, " if verdict["utilization"] else ""
         return f"{verdict['reason']} ({used}{verdict['test']} test)"
     late = f"a batch of {miss['category']} would be {miss['late_ms']:.2f} ms late"
     return f"{verdict['reason']}: {late} ({verdict['test']} test)"
-
-
-class Tally:
-    """Collects the actions of a run."""
-
-    def __init__(self) -> None:
-        self._verdicts: dict[str, Verdict] = {}
-        self._accepted = 0
-        self._refused: dict[str, int] = {}
-        self._outcomes = dict.fromkeys(Outcome, 0)
-        self._latency_ns: list[int] = []
-        self._worst_ns: dict[str, int] = {}
-        self._widened = 0
-        self._jobs = 0
-        self._early = 0
-        self._degraded = 0
-        self._batched = 0
-        self._busy_ns = 0
-        self._first_ns: int | None = None
-        self._last_ns = 0
-
-    def add(self, action: Action, t_ns: int) -> None:
-        """Count one action decided at `t_ns`."""
-        if self._first_ns is None:
-            self._first_ns = t_ns
-        self._last_ns = t_ns
-        match action:
-            case AcceptFrames():
-                self._accepted += len(action.frames)
-            case DeliverFrames():
-                self._deliver(action, t_ns)
-            case StartJob():
-                pass
-            case WindowWidened():
-                self._widened += 1
-            case DropFrames():
-                self._outcomes[action.outcome] += len(action.frames)
-            case RefuseFrames():
-                self._refused[action.reason] = self._refused.get(action.reason, 0) + action.count
-            case Admitted() | Rejected():
-                self._verdicts[action.stream_id] = action.verdict
-            case _:
-                pass
-
-    def _deliver(self, action: DeliverFrames, t_ns: int) -> None:
-        job = action.job
-        self._jobs += 1
-        self._early += job.early
-        self._degraded += len(job.frames) if job.small else 0
-        self._batched += len(job.frames)
-        self._busy_ns += t_ns - action.started_ns
-        for outcome in action.outcomes:
-            self._outcomes[outcome] += 1
-        worst_ns = self._worst_ns
-        for frame in job.frames:
-            latency_ns = t_ns - frame.arrival_ns
-            self._latency_ns.append(latency_ns)
-            if latency_ns > worst_ns.get(frame.stream_id, -1):
-                worst_ns[frame.stream_id] = latency_ns
-
-    def verdict(self, stream_id: str) -> Verdict | None:
-        """Return how a stream was answered; None before."""
-        return self._verdicts.get(stream_id)
-
-    def report(self, trace: Sequence[TraceEntry]) -> SimulationReport:
-        """Return the figures."""
-        latency = np.array(self._latency_ns, dtype=np.float64) / NS_PER_MS
-        span_ns = self._last_ns - (self._first_ns or 0)
-        bad = sum(self._outcomes[outcome] for outcome in (Outcome.MISSED, Outcome.EXPIRED, Outcome.FAILED))
-        streams = tuple(self._stream(entry) for entry in trace)
-        return SimulationReport(
-            streams=streams,
-            admitted=sum(stream.admitted is True for stream in streams),
-            refused=sum(stream.admitted is False for stream in streams),
-            frames=self._accepted,
-            frames_refused=dict(self._refused),
-            outcomes={outcome.value: count for outcome, count in self._outcomes.items()},
-            miss_rate=bad / self._accepted if self._accepted else 0.0,
-            p50_latency_ms=_percentile(latency, 50),
-            p99_latency_ms=_percentile(latency, 99),
-            max_latency_ms=_percentile(latency, 100),
-            jobs=self._jobs,
-            early_jobs=self._early,
-            frames_degraded=self._degraded,
-            windows_widened=self._widened,
-            mean_batch=self._batched / self._jobs if self._jobs else 0.0,
-            span_ms=span_ns / NS_PER_MS,
-            busy=self._busy_ns / span_ns if span_ns else 0.0,
-            goodput_fps=self._outcomes[Outcome.MET] * NS_PER_S / span_ns if span_ns else 0.0,
-        )
-
-    def _stream(self, entry: TraceEntry) -> StreamReport:
-        verdict = self._verdicts.get(entry.stream_id)
-        worst_ns = self._worst_ns.get(entry.stream_id)
-        return StreamReport(
-            stream_id=entry.stream_id,
-            name=entry.spec.name,
-            at_ms=entry.at_ns / NS_PER_MS,
-            admitted=None if verdict is None else verdict.admitted,
-            verdict=None if verdict is None else _evidence(verdict),
-            worst_latency_ms=None if worst_ns is None else worst_ns / NS_PER_MS,
-        )
-
-
-def _percentile(values: np.ndarray[Any, np.dtype[np.float64]], share: float) -> float | None:
-    return float(np.percentile(values, share)) if len(values) else None
-
-
-def _evidence(verdict: Verdict) -> dict[str, Any]:
-    miss = verdict.first_miss
-    worst_ns = verdict.worst_latency_ns
-    return {
-        "test": verdict.test,
-        "phase": verdict.phase,
-        "reason": None if verdict.reason is None else verdict.reason.value,
-        "utilization": verdict.utilization,
-        "horizon_ms": verdict.horizon_ns / NS_PER_MS,
-        "frames_checked": verdict.frames_checked,
-        "worst_latency_ms": None if worst_ns is None else worst_ns / NS_PER_MS,
-        "first_miss": None
-        if miss is None
-        else {
-            "category": str(miss.category),
-            "streams": list(miss.streams),
-            "batch": miss.frames,
-            "release_ms": miss.release_ns / NS_PER_MS,
-            "deadline_ms": miss.deadline_ns / NS_PER_MS,
-            "finish_ms": miss.finish_ns / NS_PER_MS,
-            "late_ms": miss.late_ns / NS_PER_MS,
-        },
-    }

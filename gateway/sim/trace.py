@@ -1,8 +1,8 @@
 """Traces: which cameras come when. JSON lines, ``{"at_ms": 0, "stream": {...}}``.
 
 The fields of a stream are those of ``POST /v1/streams``: ``model, version?, shape, dtype?, period_ms | fps,
-deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, on_excess?, name?``. Without
-``version`` the newest profiled one is meant. Empty lines are skipped.
+deadline_ms, frames?, burst?, jitter_ms?, start_in_ms?, service_class?, on_late?, on_excess?, swapping?,
+name?``. Without ``version`` the newest profiled one is meant. Empty lines are skipped.
 
 Group k (from 0) of a stream comes at ``at_ms + start_in_ms + k * period``: ``burst`` frames at once (1 unless given),
 fewer in the last one if ``frames``, the total, says so. With ``framegate simulate --jitter`` each group comes up to
@@ -32,7 +32,7 @@ from gateway.core.types import (
 _REQUIRED = {"model", "shape", "deadline_ms"}
 _OPTIONAL = {
     *("version", "dtype", "period_ms", "fps", "frames", "burst", "jitter_ms", "start_in_ms", "service_class"),
-    *("on_late", "on_excess", "name"),
+    *("on_late", "on_excess", "swapping", "name"),
 }
 #: About eleven days: what `at_ms` may reach.
 _LATEST_NS = 1_000_000 * NS_PER_S
@@ -106,6 +106,8 @@ def write_trace(entries: Iterable[TraceEntry]) -> Iterator[str]:
             stream["service_class"] = spec.service_class.value
         if spec.on_excess is not OnExcess.REFUSE:
             stream["on_excess"] = spec.on_excess.value
+        if spec.swapping:
+            stream["swapping"] = True
         yield json.dumps({"at_ms": entry.at_ns / NS_PER_MS, "stream": stream})
 
 
@@ -154,8 +156,16 @@ def _read_stream(data: object, profile: Profile) -> StreamSpec:
         start_in_ns=_interval_ns(data, "start_in_ms") if "start_in_ms" in data else 0,
         on_late=OnLate(data.get("on_late", OnLate.DROP)),
         on_excess=OnExcess(data.get("on_excess", OnExcess.REFUSE)),
+        swapping=_flag(data, "swapping"),
         name=str(data.get("name", "")),
     )
+
+
+def _flag(data: dict[str, Any], name: str) -> bool:
+    value = data.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, not {value!r}")
+    return value
 
 
 def _is_integer(value: object) -> bool:

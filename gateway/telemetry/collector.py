@@ -7,15 +7,15 @@ series of a stream end with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.core.types import NS_PER_S, Outcome, ServiceClass
-from gateway.core.view import EngineView
+from gateway.core.types import NS_PER_S, ModelState, Outcome, ServiceClass
+from gateway.core.view import EngineView, MemoryView, ModelView
 from gateway.telemetry.metrics import Metrics
 
 #: A stream's name is the caller's; longer ones are cut.
@@ -88,6 +88,9 @@ class Watched(Protocol):
     def view(self) -> EngineView:
         """Return the engine's state."""
 
+    def model_views(self) -> Sequence[ModelView]:
+        """Return how every model of the repository stands."""
+
 
 class GatewayCollector(Collector):
     """Frames, streams, device and arena of one gateway.
@@ -111,6 +114,8 @@ class GatewayCollector(Collector):
         yield from self._frames(view)
         yield from self._streams(view)
         yield from self._categories(view)
+        yield from _models(self._gateway.model_views())
+        yield from _memory(view.memory)
         yield from self._device(view)
 
     def _frames(self, view: EngineView) -> Iterator[Metric]:
@@ -182,6 +187,32 @@ class GatewayCollector(Collector):
         yield _gauge("framegate_shm_free_bytes", "Bytes left in /dev/shm beside the arena", arena.region.beside_bytes)
         yield CounterMetricFamily("framegate_arena_moves", "Frames copied a second time", value=arena.moves)
         yield CounterMetricFamily("framegate_arena_overflows", "Batches beside the arena", value=arena.overflows)
+
+
+def _models(models: Sequence[ModelView]) -> Iterator[Metric]:
+    states = GaugeMetricFamily("framegate_model_state", "1 for the state of a model", labels=["model", "state"])
+    pinned = GaugeMetricFamily("framegate_model_pinned", "Whether a model has to stay", labels=["model"])
+    waiting = GaugeMetricFamily("framegate_model_frames_waiting", "Frames that wait for a model", labels=["model"])
+    for each in models:
+        for state in ModelState:
+            states.add_metric([each.model, state.value], each.state is state)
+        pinned.add_metric([each.model], bool(each.pins))
+        waiting.add_metric([each.model], each.waiting)
+    yield from (states, pinned, waiting)
+
+
+def _memory(memory: MemoryView) -> Iterator[Metric]:
+    figures = {
+        "framegate_memory_budget": ("What models may hold together", memory.budget),
+        "framegate_memory_held": ("What models and the swap region hold", memory.held),
+        "framegate_memory_region": ("Set aside for models that take turns", memory.region),
+        "framegate_memory_lost": ("What the worker holds beyond what is known to be in it", memory.lost),
+    }
+    for name, (text, figure) in figures.items():
+        if figure is not None:
+            family = GaugeMetricFamily(name, text, labels=["unit"])
+            family.add_metric([memory.unit], figure)
+            yield family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

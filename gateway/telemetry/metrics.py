@@ -25,11 +25,21 @@ from prometheus_client import (
     generate_latest,
 )
 
-from gateway.core.actions import Action, DeliverFrames, PlanStale, RetryFrames
+from gateway.core.actions import (
+    Action,
+    DeliverFrames,
+    LoadModel,
+    ModelChanged,
+    ModelRefused,
+    PlanStale,
+    RetryFrames,
+    UnloadModel,
+)
 from gateway.core.adaptation import Cause
 from gateway.core.events import Event
 from gateway.core.types import NS_PER_S, Job
 from gateway.telemetry.decisions import DecisionLog
+from gateway.telemetry.residency import ResidencyMetrics
 
 #: Half a millisecond to ten seconds. About three steps a decade are enough to see where a deadline falls.
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
@@ -113,6 +123,7 @@ class Metrics:
             "admission_seconds", "From a call to its verdict: its turn, and the test", SECONDS, "call", "test"
         )
         self._models: dict[str, ModelMetrics] = {}
+        self.residency = ResidencyMetrics(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"framegate_{name}", text, labels, registry=self.registry)
@@ -121,8 +132,8 @@ class Metrics:
         return Histogram(f"framegate_{name}", text, labels or ("model",), buckets=buckets, registry=self.registry)
 
     def on_actions(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
-        """Record the jobs that ended, and plans that were void. See `gateway.runtime.driver.Observer`."""
-        del now_ns, event
+        """Record the jobs that ended, models that came or went, plans that were void. An observer of the driver."""
+        self.residency.on_event(now_ns, event, actions)
         for action in actions:
             if isinstance(action, PlanStale):
                 self.stale.labels("register" if action.stream_id else "widen").inc()
@@ -134,6 +145,9 @@ class Metrics:
                 if metrics is None:
                     metrics = self._models[model] = ModelMetrics(self, model)
                 metrics.delivered(action.job, action.started_ns, action.finished_ns, action.cause)
+                self.residency.on_served(model, action.job.frames)
+            if isinstance(action, LoadModel | UnloadModel | ModelChanged | ModelRefused):
+                self.residency.on_action(now_ns, action)
 
     def tested(self, call: str, test: str, seconds: float) -> None:
         """Record an admission test: `call` is ``register`` or ``check``, `test` the one that decided."""

@@ -49,8 +49,11 @@ class InferenceChannel:
         *,
         wanted: Sequence[str] = (),
         parameters: Mapping[str, bool | int | float | str],
-    ) -> list[Tensor]:
-        """Return the outputs of one call, all unless some are `wanted`. Only a broken connection limits the time.
+    ) -> tuple[str, list[Tensor]]:
+        """Return the version that ran and the outputs of one call, all unless some are `wanted`.
+
+        Only a broken connection limits the time. With an empty `version` Triton chooses, in one step between an old
+        version and a new one that has just been loaded.
 
         Raises:
             BackendError: Triton's refusal or failure, or its absence.
@@ -68,10 +71,11 @@ class InferenceChannel:
             raise BackendError(error.details() or error.code().name, error.code().name) from None
         if len(reply.raw_output_contents) != len(reply.outputs):
             raise BackendError("the answer has outputs without their bytes")
-        return [
+        outputs = [
             Tensor(output.name, output.datatype, tuple(output.shape), data)
             for output, data in zip(reply.outputs, reply.raw_output_contents, strict=True)
         ]
+        return reply.model_version, outputs
 
 
 def _add_input(request: Any, tensor: InputTensor | Tensor) -> None:  # noqa: ANN401 - the generated classes have no types

@@ -1,8 +1,8 @@
 """The only conversation with Triton, over gRPC, as plain values.
 
-Two channels: one carries nothing but inference, the other everything else, so that a model load or a
-repository index never queues in front of a job. gRPC shares one TCP connection between channels of
-equal arguments unless told otherwise, hence ``use_local_subchannel_pool``.
+Three channels: one carries nothing but inference, one loads and unloads of models, one everything else, so that a
+model load or a repository index never queues in front of a job, nor a load in front of a probe. gRPC shares one TCP
+connection between channels of equal arguments unless told otherwise, hence ``use_local_subchannel_pool``.
 
 Nothing here retries, and nothing here gives up on an inference: a deadline on the call would end the
 *call* while Triton may still be reading its input from shared memory. Whoever waits decides how long.
@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 import tritonclient.grpc.aio as triton
-from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
 from gateway.triton.channel import InferenceChannel, InputTensor
@@ -25,9 +24,10 @@ from gateway.triton.plain import plain
 from gateway.triton.tensors import to_array
 from gateway.triton.types import (
     BackendError,
+    IndexEntry,
     InferenceCall,
     ModelMetadata,
-    ModelState,
+    Outputs,
     RawCall,
     ServerInfo,
     Tensor,
@@ -57,10 +57,12 @@ class TritonClient:
         self._timeout_s = control_timeout_s
         self._inference = InferenceChannel(url, _channel_args(url, max_message_bytes))
         self._control = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
+        self._loads = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
 
     async def close(self) -> None:
-        """Close both channels; calls in flight end as cancelled."""
+        """Close the channels; calls in flight end as cancelled."""
         await self._inference.close()
+        await self._loads.close()
         await self._control.close()
 
     # ------------------------------------------------------------ control
@@ -74,10 +76,19 @@ class TritonClient:
         info = await _answer(self._control.get_server_metadata(client_timeout=self._timeout_s))
         return ServerInfo(info.name, info.version, frozenset(info.extensions))
 
-    async def index(self, timeout_s: float | None = None) -> list[ModelState]:
+    async def index(self, timeout_s: float | None = None) -> list[IndexEntry]:
         """Return the state of every model and version in the repository."""
         reply = await _answer(self._control.get_model_repository_index(client_timeout=timeout_s or self._timeout_s))
-        return [ModelState(m.name, m.version, m.state.lower() or "absent", m.reason) for m in reply.models]
+        return [IndexEntry(m.name, m.version, m.state.lower() or "absent", m.reason) for m in reply.models]
+
+    async def serves(self, model: str, version: str) -> bool:
+        """Return whether a version can be called now, whatever the repository holds."""
+        try:
+            return bool(await _answer(self._control.is_model_ready(model, version, client_timeout=self._timeout_s)))
+        except BackendError as error:
+            if error.unreachable or error.timed_out:
+                raise
+            return False
 
     async def load(self, model: str, timeout_s: float, config: str | None = None) -> None:
         """Load all versions of `model` that its policy names. Triton answers when they are loaded.
@@ -86,11 +97,11 @@ class TritonClient:
         until the model is unloaded: another load without it changes nothing. Of a loaded model in which only the
         instance groups differ, Triton adds or takes away instances and serves on.
         """
-        await _answer(self._control.load_model(model, config=config, client_timeout=timeout_s))
+        await _answer(self._loads.load_model(model, config=config, client_timeout=timeout_s))
 
     async def unload(self, model: str) -> None:
         """Ask Triton to unload `model`. Triton answers at once and frees the memory later."""
-        await _answer(self._control.unload_model(model, client_timeout=self._timeout_s))
+        await _answer(self._loads.unload_model(model, client_timeout=self._timeout_s))
 
     async def metadata(self, model: str, version: str = "") -> ModelMetadata:
         """Return what Triton says about one loaded version; the default one if `version` is empty."""
@@ -134,6 +145,16 @@ class TritonClient:
         reply = await _answer(self._control.get_inference_statistics(model, client_timeout=self._timeout_s))
         return sum(int(stats.inference_count) for stats in reply.model_stats)
 
+    async def memory_usage(self, model: str) -> int:
+        """Return what Triton says that the loaded versions of `model` hold; 0 if its backend does not report it.
+
+        Only what lies in GPUs counts, if any of it does.
+        """
+        reply = await _answer(self._control.get_inference_statistics(model, client_timeout=self._timeout_s))
+        held = [usage for stats in reply.model_stats for usage in stats.memory_usage]
+        on_device = [usage for usage in held if usage.type == "GPU"]
+        return sum(int(usage.byte_size) for usage in on_device or held)
+
     async def region_names(self, timeout_s: float | None = None) -> frozenset[str]:
         """Return the names of all system shared-memory regions that Triton has open."""
         status = await _answer(
@@ -153,7 +174,7 @@ class TritonClient:
 
     # ------------------------------------------------------------ inference
 
-    async def infer(self, call: InferenceCall) -> dict[str, NDArray[Any]]:
+    async def infer(self, call: InferenceCall) -> Outputs:
         """Run one batch and return every output, batch axis included.
 
         The arrays are read-only views of the reply. Nothing limits the time but a broken connection.
@@ -161,16 +182,17 @@ class TritonClient:
         Raises:
             BackendError: Triton's refusal or failure, or its absence.
         """
-        outputs = await self._inference.infer(
+        version, outputs = await self._inference.infer(
             call.model,
             call.version,
             [InputTensor(call.input_name, call.datatype, call.shape, call.data)],
             parameters=call.parameters,
         )
-        return {tensor.name: to_array(tensor.datatype, tensor.shape, tensor.data) for tensor in outputs}
+        arrays = {tensor.name: to_array(tensor.datatype, tensor.shape, tensor.data) for tensor in outputs}
+        return Outputs(arrays, version)
 
-    async def pass_through(self, call: RawCall) -> list[Tensor]:
-        """Run one call as it came; return its outputs as they come. Otherwise as `infer`."""
+    async def pass_through(self, call: RawCall) -> tuple[str, list[Tensor]]:
+        """Run one call as it came; return the version that ran and its outputs as they come. Otherwise as `infer`."""
         return await self._inference.infer(
             call.model, call.version, call.inputs, wanted=call.outputs, parameters=call.parameters
         )

@@ -14,6 +14,8 @@ from gateway.triton.wheel import TritonWheel, known_options
 #: First size of the memory through which a stub gets its tensors: sixteen 384 x 384 frames. Triton truly reserves it,
 #: for each loaded model, and containers often have 64 MB of shared memory in all; it grows as needed, in milliseconds.
 STUB_MEMORY_BYTES = 8 << 20
+#: How old its figures of the device's memory may be: an unload whose memory does not come back is waited for as long.
+METRICS_INTERVAL_S = 0.2
 
 
 def server_command(
@@ -54,6 +56,7 @@ def server_command(
         f"--http-port={ports.http}",
         f"--grpc-port={ports.grpc}",
         f"--metrics-port={ports.metrics}",
+        f"--metrics-interval-ms={METRICS_INTERVAL_S * 1_000:.0f}",
         f"--exit-timeout-secs={exit_timeout_s:.0f}",
     ]
     for name in ("python", *(path.parent.name for path in backends.glob("*/model.py"))):

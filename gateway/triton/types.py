@@ -6,11 +6,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
 
 #: Names of `gateway.runtime.region`: whoever knows one could have Triton read other callers' frames.
 _REGION = re.compile(r"framegate-\d+-[0-9a-f]{16}")
 #: gRPC's words.
 _TOO_LARGE = "message larger than max"
+#: Triton's, of a version that comes or goes, with the very status of a broken connection; and of one that is not there.
+_NOT_READY = "is not at ready state"
+_VERSION_GONE = re.compile(rf"version \d+ is not found|version \d+ {_NOT_READY}")
+#: Triton's, without the name.
+_NO_REGION = "Unable to find shared memory region: 'the frame arena'"
 _LIMIT = "The limit is FRAMEGATE_TRITON__MAX_MESSAGE_BYTES"
 
 
@@ -24,7 +32,7 @@ class BackendError(Exception):
     """
 
     def __init__(self, message: str, code: str = "") -> None:
-        message = _REGION.sub("the frame arena", message)
+        message = _REGION.sub("the frame arena", message.strip())
         if _TOO_LARGE in message and _LIMIT not in message:
             message = f"{message}. {_LIMIT}"
         super().__init__(message)
@@ -34,7 +42,22 @@ class BackendError(Exception):
     @property
     def unreachable(self) -> bool:
         """Whether there was no answer at all: no connection, or it broke under the call."""
-        return self.code == "UNAVAILABLE"
+        return self.code == "UNAVAILABLE" and not self.not_served
+
+    @property
+    def version_gone(self) -> bool:
+        """Whether Triton does not serve the version that was named; another one of that model it may."""
+        return self.not_served and _VERSION_GONE.search(self.message) is not None
+
+    @property
+    def not_served(self) -> bool:
+        """Whether Triton does not serve that version, or none of that model; it is there and serves others."""
+        return self.code == "NOT_FOUND" or (self.code == "UNAVAILABLE" and _NOT_READY in self.message)
+
+    @property
+    def forgot_region(self) -> bool:
+        """Whether Triton does not know our shared memory: it was restarted since it was set up."""
+        return _NO_REGION in self.message
 
     @property
     def too_large(self) -> bool:
@@ -91,7 +114,7 @@ class ModelMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelState:
+class IndexEntry:
     """One line of the model repository's index.
 
     Attributes:
@@ -136,6 +159,26 @@ class InferenceCall:
     shape: tuple[int, ...]
     data: InSharedMemory | memoryview
     parameters: Mapping[str, int] = field(default_factory=lambda: NO_PARAMETERS)
+
+
+class Outputs(dict[str, NDArray[Any]]):
+    """What a batch returned: arrays by name, batch axis included.
+
+    Attributes:
+        version: The version of the model that ran.
+        first: Nothing like it had run since that version was loaded, as far as the caller knows.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], version: str = "", *, first: bool = False) -> None:
+        super().__init__(arrays)
+        self.version = version
+        self.first = first
+
+    def row(self, index: int, of: int) -> dict[str, NDArray[Any]]:
+        """Return one part of a batch of `of`; a copy, unless it is all there is: a kept row does not keep its batch."""
+        if of == 1:
+            return {name: array[0, ...] for name, array in self.items()}
+        return {name: array[index, ...].copy() for name, array in self.items()}
 
 
 def latest(versions: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ IMPATIENT = {
 }
 
 
-def profile(times=TIMES, models=("echo",)) -> Profile:
+def profile(times=TIMES, models=("echo",), swaps=()) -> Profile:
     return Profile(
         entries=tuple(
             ProfileEntry(model, "1", shape, "UINT8", batch, 100, ms, ms, ms)
@@ -44,6 +44,7 @@ def profile(times=TIMES, models=("echo",)) -> Profile:
             for shape, row in times.items()
             for batch, ms in row.items()
         ),
+        models=tuple(swaps),
         device="stand-in",
     )
 
@@ -56,10 +57,11 @@ class Served:
         gateway, metrics, server: The parts, to be looked at; use `run` for what needs their loop.
     """
 
-    def __init__(self, *models: Model, served=None, times=TIMES, with_triton=True, **settings):
+    def __init__(self, *models: Model, served=None, times=TIMES, swaps=(), with_triton=True, **settings):
         self.stand_in = StandIn(*(models or (Model("echo"),)))
         self._models = tuple(self.stand_in.models) if served is None else served
         self._times = times
+        self._swaps = swaps
         self._with_triton = with_triton
         self._overrides = {"arena": {"bytes": 8 << 20}, **settings}
         self._started = threading.Event()
@@ -79,7 +81,7 @@ class Served:
             scheduling = {"policing": False, "default_jitter_ms": 0, **overrides.pop("scheduling", {})}
             settings = Settings(triton=triton, server=server, scheduling=scheduling, **overrides)
             self.metrics = Metrics("test")
-            self.gateway = Gateway(settings, profile(self._times, self._models), observers=[self.metrics])
+            self.gateway = Gateway(settings, profile(self._times, self._models, self._swaps), observers=[self.metrics])
             self.app = create_app(self.gateway, settings, self.metrics)
             self.server = Server(self.app, settings.server, on_ready=lambda url: self._ready(url))
             await self.server.serve()

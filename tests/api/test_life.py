@@ -28,7 +28,7 @@ def test_without_triton_it_lives_and_says_why_it_is_not_ready():
         assert answer.headers["retry-after"]
         problem(served.register(), 503, "triton_unavailable")
         assert served.http.get("/v1/profile").status_code == 200
-        assert served.http.get("/v1/models").json() == {"models": []}
+        assert served.http.get("/v1/models").json()["models"] == []
         assert served.counters()["framegate_triton_up",] == 0
         served.run(served.stand_in.start())
         wait_until(lambda: served.http.get("/v2/health/ready").status_code == 200, "it does not become ready")
@@ -55,9 +55,10 @@ def test_models_say_what_can_be_admitted():
     broken = Model("broken", loaded=False, load_error="it is broken")
     with Served(Model("echo"), broken, Model("other", loaded=False)) as served:
         models = {model["name"]: model for model in served.http.get("/v1/models").json()["models"]}
-    assert models["echo"]["state"] == "ready"
-    assert models["echo"]["version"] == "1"
-    assert models["echo"]["profiled_shapes"] == [[8, 8, 3], [16, 16, 3]]
+    assert models["echo"]["state"] == "resident"
+    [version] = models["echo"]["versions"]
+    assert (version["version"], version["state"]) == ("1", "ready")
+    assert version["profiled_shapes"] == [[8, 8, 3], [16, 16, 3]]
     assert models["broken"]["state"] == "failed"
     assert "it is broken" in models["broken"]["reason"]
 

@@ -133,6 +133,25 @@ def test_a_setting_out_of_bounds_is_named(profile_file):
     assert "triton.call_timeout_ms" in failure("--profile", profile_file, FRAMEGATE_TRITON__CALL_TIMEOUT_MS="nan")
 
 
+def test_a_memory_budget_is_given_once_and_makes_sense(profile_file):
+    assert "residency.max_models" in failure("--profile", profile_file, "--max-models", 0)
+    both = failure("--profile", profile_file, "--max-models", 2, "--memory-budget", "2GiB")
+    assert both == "framegate serve: setting residency: give budget_bytes or max_models, not both"
+    done = subprocess.run([*SERVE, "--memory-budget", "lots"], capture_output=True, text=True, env=environment())
+    assert done.returncode == 2
+    assert "'lots' is no size" in done.stderr
+
+
+def test_memory_budgets_reach_the_gateway(triton, profile_file):
+    options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1)
+    with serving(*options, "--max-models", 3) as process:
+        memory = httpx.get(f"{url_of(process)}/v1/models").json()["memory"]
+        assert (memory["unit"], memory["budget"]) == ("models", 3)
+    with serving(*options, "--memory-budget", "1.5GiB") as process:
+        memory = httpx.get(f"{url_of(process)}/v1/models").json()["memory"]
+        assert (memory["unit"], memory["budget"]) == ("bytes", 3 << 29)
+
+
 def test_a_group_that_is_no_json_is_named(profile_file):
     assert "server" in failure("--profile", profile_file, FRAMEGATE_SERVER="{")
 

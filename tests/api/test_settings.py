@@ -86,6 +86,17 @@ def test_what_is_no_address_of_triton(url):
         Settings(triton={"url": url})
 
 
+@pytest.mark.parametrize("url", ["", "triton:8002", "http://triton:8002/metrics", "[::1]:8002/metrics"])
+def test_an_address_of_tritons_metrics(url):
+    assert Settings(residency={"metrics_url": url}).residency.metrics_url == url
+
+
+@pytest.mark.parametrize("url", ["https://triton:8002/metrics", "triton", "http://triton/metrics", "/metrics"])
+def test_what_is_no_address_of_tritons_metrics(url):
+    with pytest.raises(ValidationError, match=r"residency\.metrics_url"):
+        Settings(residency={"metrics_url": url})
+
+
 def test_one_of_the_largest_bodies_must_fit():
     with pytest.raises(ValidationError, match="inflight_body_bytes"):
         Settings(limits={"max_body_bytes": 512 << 20})

@@ -37,6 +37,15 @@ FIRST_MISS = {
     "finish_ms": 225.5,
     "late_ms": 25.5,
 }
+MEMORY = {
+    "unit": "bytes",
+    "budget": 96 << 20,
+    "headroom": 0,
+    "held": 64 << 20,
+    "region": 0,
+    "lost": 0,
+    "free": 32 << 20,
+}
 OFFERS = [
     {"field": "period_ms", "value": 250.0, "fps": 4.0},
     {"field": "deadline_ms", "value": 480.0},
@@ -51,6 +60,32 @@ def problem(status, code, detail, headers=None, **members):
     )
 
 
+def model_entry(name, **fields):
+    """One entry of `GET /v1/models`: a model that is loaded and idle."""
+    version = {
+        "version": "1",
+        "state": "ready",
+        "reason": "",
+        "profiled_shapes": [[4, 6, 3]],
+        "single_frame_shapes": [],
+    }
+    return {
+        "name": name,
+        "state": "resident",
+        "reason": "",
+        "versions": [version],
+        "size_bytes": 64 << 20,
+        "held_bytes": 64 << 20,
+        "pins": [],
+        "swap_region": False,
+        "barred": False,
+        "frames_waiting": 0,
+        "last_used_ago_ms": None,
+        "next_use_in_ms": None,
+        "retry_in_ms": None,
+    } | fields
+
+
 @dataclass
 class StubGateway:
     """Faults: `refuse` refuses registrations, `frame_answers` are used up one per frame call before echoes."""
@@ -63,6 +98,9 @@ class StubGateway:
     bodies: list = field(default_factory=list)
     calls: list = field(default_factory=list)
     sockets: int = 0
+    model_entries: dict = field(default_factory=lambda: {"centerface": model_entry("centerface")})
+    memory: dict = field(default_factory=lambda: dict(MEMORY))
+    model_problem: Response | None = None
 
     def app(self):
         return Starlette(
@@ -75,6 +113,7 @@ class StubGateway:
                 WebSocketRoute("/v1/streams/{id}/ws", self.ws),
                 Route("/v1/streams/{id}/results", self.results, methods=["GET"]),
                 Route("/v1/models", self.models, methods=["GET"]),
+                Route("/v1/models/{model}/{verb}", self.command, methods=["POST"]),
                 Route("/v2/health/ready", self.ready, methods=["GET"]),
                 Route("/metrics", self.metrics, methods=["GET"]),
             ]
@@ -202,7 +241,23 @@ class StubGateway:
         return JSONResponse({"results": [self.result(7, frame)], "next_after": 7, "state": "active"})
 
     async def models(self, _request: Request) -> Response:
-        return JSONResponse({"models": [{"name": "centerface", "version": "1", "state": "READY"}]})
+        return JSONResponse({"models": list(self.model_entries.values()), "memory": self.memory})
+
+    async def command(self, request: Request) -> Response:
+        """Load, unload or pin a model; `model_problem` is answered instead if it is set."""
+        name, verb = request.path_params["model"], request.path_params["verb"]
+        body = json.loads(await request.body())
+        self.calls.append((verb, name, body))
+        if self.model_problem is not None:
+            return self.model_problem
+        if name not in self.model_entries:
+            return problem(404, "unknown_model", f"there is no model {name!r}", model=name)
+        model = self.model_entries[name]
+        if verb == "pin":
+            model["pins"] = ["command"] if body["pinned"] else []
+        else:
+            model.update(state="resident" if verb == "load" else "absent", barred=verb == "unload")
+        return JSONResponse(model)
 
     async def ready(self, _request: Request) -> Response:
         return Response(status_code=503 if self.refuse else 200)

@@ -11,9 +11,10 @@ import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 from stub_gateway import StubGateway, problem
 
-from gateway.client.client import KEEP_ALIVE_S, FramegateClient
+from gateway.client.client import FramegateClient
+from gateway.client.connection import KEEP_ALIVE_S
 from gateway.client.problems import GatewayUnreachable, NotSchedulable, ProblemError
-from gateway.client.types import tensor
+from gateway.client.types import CounterOffer, tensor
 from gateway.settings import Settings
 
 SHAPE = (4, 6, 3)
@@ -67,6 +68,11 @@ def test_a_refusal_carries_evidence_and_counter_offers():
         "deadline_ms 480.0",
         "shape 72x88x3",
     ]
+
+
+def test_an_offer_may_be_a_choice():
+    offer = CounterOffer.from_json({"field": "swapping", "value": True, "fps": None})
+    assert (offer.value, str(offer)) == (True, "swapping true")
 
 
 def test_a_rate_is_given_once():
@@ -197,7 +203,7 @@ def test_readiness_models_and_metrics():
 
     ready, models, metrics = talk(StubGateway(), conversation)
     assert ready is True
-    assert models[0]["name"] == "centerface"
+    assert [model.name for model in models.models] == ["centerface"]
     assert "framegate_frames_total" in metrics
     assert talk(StubGateway(refuse=True), lambda client: client.ready()) is False
 

@@ -18,8 +18,9 @@ import typer
 import uvicorn
 from stub_gateway import StubGateway, problem
 
+from gateway.client.address import parse_url
 from gateway.client.agent import explain_refusal, flag_of
-from gateway.client.command import EXIT_REFUSED, parse_shape, parse_url
+from gateway.client.command import EXIT_REFUSED, parse_shape
 from gateway.client.types import CounterOffer, Evidence
 
 RUN = "import typer; from gateway.client.command import stream; typer.run(stream)"
@@ -125,6 +126,7 @@ def test_class_and_what_becomes_of_surplus_and_late_frames_are_asked_for(clip, s
     assert done.returncode == 0, done.stdout + done.stderr
     (asked,) = stub.bodies
     assert (asked["service_class"], asked["on_late"], asked["on_excess"]) == ("best_effort", "newest", "best_effort")
+    assert "swapping" not in asked
     done = run(clip, "http://127.0.0.1:1", "--on-late", "never")
     assert done.returncode == 2
     assert all(word in done.stderr for word in ("drop", "serve", "newest"))
@@ -153,12 +155,29 @@ def test_what_no_test_was_made_for_is_told_without_one():
     assert explain_refusal(Evidence.from_json(found), ()) == ["reason deadline_infeasible"]
 
 
+def test_a_refusal_for_memory_says_who_holds_it():
+    memory = {"unit": "models", "needed": 1, "budget": 2, "free": 0, "held": {"face": 1, "plate": 1}, "lost": 0}
+    found = {"phase": 0, "reason": "memory", "test": "sporadic", "memory": memory}
+    assert explain_refusal(Evidence.from_json(found), ()) == [
+        "reason memory",
+        "memory: needs 1 of 2 models, 0 free",
+        "  what has to stay: face 1, plate 1",
+    ]
+
+
+def test_a_refusal_of_turns_says_how_long_they_are():
+    swap = {"models": ["face", "plate"], "region": 1, "utilization": 0.9, "longest_turn_ms": 2140.2, "late_ms": 30.0}
+    lines = explain_refusal(Evidence.from_json({"phase": 2, "reason": "swap", "test": "sporadic", "swap": swap}), ())
+    assert lines[-1] == "turns in memory of face, plate: up to 2140 ms each"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "flag"),
     [
         ("period_ms", 333.4, "--fps 2.999"),
         ("deadline_ms", 148.71, "--deadline-ms 148.8"),
         ("shape", (1, 2, 3), "--shape 1x2"),
+        ("swapping", True, "--swapping"),
     ],
 )
 def test_an_offer_names_the_flag_that_takes_it_up_rounded_to_the_safe_side(name, value, flag):

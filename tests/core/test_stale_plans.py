@@ -158,6 +158,10 @@ class TestCourse:
     def setup_method(self):
         self.course, self.ready, self.device = Course(), ReadyQueue(), Device("local")
 
+    @property
+    def first(self):
+        return self.ready.first() if self.ready else None
+
     def push(self, job_id, due):
         batch = Batch(job_id, make_category(), (0, 10 * MS))
         batch.release_ns, batch.deadline_ns = 0, due * MS
@@ -165,12 +169,12 @@ class TestCourse:
         return batch
 
     def start(self, batch, t, execution=10):
-        self.course.start(batch.id, execution * MS, self.ready)
+        self.course.start(batch.id, execution * MS, self.first)
         self.ready.withdraw(batch)
         self.device.start(Job(batch.id, make_category(), (), 0, batch.deadline_ns, execution * MS), t * MS)
 
     def follows(self, since, t, most=20):
-        return self.course.follows_edf(since, most * MS, self.device, self.ready, t * MS)
+        return self.course.follows_edf(since, most * MS, self.device, self.first, t * MS)
 
     def test_in_order(self):
         first, _ = self.push(0, 50), self.push(1, 60)

@@ -56,7 +56,7 @@ def test_three_succeed_and_one_fails(served, length):
         time.sleep(0.15)
     assert failed >= 6
     assert served.counters()["framegate_frames_retried_total", "echo"] >= 4
-    assert served.http.get("/v1/models").json()["models"][0]["single_frame_shapes"] == []
+    assert served.http.get("/v1/models").json()["models"][0]["versions"][0]["single_frame_shapes"] == []
 
 
 def test_without_time_for_it_each_gets_an_honest_reason(served):

@@ -51,7 +51,7 @@ def test_a_model_whose_batches_fail_falls_back_to_single_calls(fault):
             assert pictures(send_together(served, urls, values)) == values
             time.sleep(0.15)
         [model] = served.http.get("/v1/models").json()["models"]
-        assert model["single_frame_shapes"] == [list(SMALL)]
+        assert model["versions"][0]["single_frame_shapes"] == [list(SMALL)]
         assert served.counters()["framegate_single_frame_shapes", "echo"] == 1
         served.call(served.stand_in.calls.clear)
         assert pictures(send_together(served, urls, [1, 2, 3, 4])) == [1, 2, 3, 4]

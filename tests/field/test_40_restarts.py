@@ -1,13 +1,18 @@
 """Report 40: Triton is restarted and has forgotten everything; streams go on by themselves."""
 
+import asyncio
 import time
 from contextlib import ExitStack
 from functools import partial
 
 import pytest
 
+from gateway.core.types import ModelState, Outcome, ServiceClass
+from gateway.errors import TritonUnavailable
 from tests.api.served import FRAME, Served, wait_until
 from tests.field.support import POLICED, steady
+from tests.runtime_support import admitted, frame, gateway_on_stand_in, make_profile, until
+from tests.stand_in import Model
 
 CONTRACT = {"fps": 5, "deadline_ms": 900, "jitter_ms": 150}
 #: What may become of a frame meanwhile.
@@ -54,3 +59,50 @@ def test_streams_go_on_after_restarts(how, length, caplog):
         time.sleep(1.2)
         assert len(served.stand_in.log("load")) == loads, "it goes on loading"
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_restart_during_a_reload():
+    """The load is forgotten; what was there is there again, in its new version, and streams go on."""
+
+    async def main():
+        names = ("a", "b", "c")
+        models = [Model(name, loaded=False) for name in names]
+        async with gateway_on_stand_in(
+            make_profile(models=names), *models, models=list(names), residency={"max_models": 2}
+        ) as (gateway, triton):
+            stream = await admitted(gateway, model="b")
+            triton.models["b"].load_delay_s, triton.models["b"].next_versions = 5.0, ("2",)
+            load = asyncio.create_task(gateway.load_model("b"))
+            await until(lambda: triton.log("load"))
+            await triton.restart()
+            triton.models["b"].load_delay_s = 0.0
+            with pytest.raises(TritonUnavailable):
+                await load
+            await until(lambda: gateway.ready, limit_s=5)
+            assert gateway.stream_version(stream).version == "2"
+            result = await gateway.submit(stream.stream_id, frame(1))[0].result
+            assert (result.outcome, result.version) == (Outcome.MET, "2")
+            states = {view.model: view.state for view in gateway.model_views()}
+            assert states["b"] is ModelState.RESIDENT
+            assert list(states.values()).count(ModelState.RESIDENT) == 2, "there is room for two"
+
+    asyncio.run(main())
+
+
+def test_no_model_is_held_to_have_failed_because_of_a_restart_that_nobody_saw():
+    """It answers calls again before it was missed, but has no frame arena to warm a model in."""
+
+    async def main():
+        models = [Model(name, loaded=False) for name in "ab"]
+        async with gateway_on_stand_in(make_profile(models="ab"), *models, residency={"max_models": 1}) as (
+            gateway,
+            triton,
+        ):
+            stream = await admitted(gateway, model="b", deadline_ms=5_000, service_class=ServiceClass.BEST_EFFORT)
+            await gateway.load_model("a")
+            await triton.restart()
+            [ticket] = gateway.submit(stream.stream_id, frame(7))
+            result = await ticket.result
+            assert (result.outcome, result.reason) == (Outcome.MET, "")
+
+    asyncio.run(main())

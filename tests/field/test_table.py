@@ -14,8 +14,8 @@ NUMBERS = [
     *(1, 3, 4, 6, 7, 8, 10, 12, 13, 14, 15, 16, 18, 19, 21, 22, 24, 26, 27, 28, 30, 31, 32, 35, 36, 37, 38, 40, 42, 43),
     *(44, 45, 46, 48, 49, 50, 51),
 ]
-#: They belong to swapping and to deployment.
-NOT_BUILT = {32, 35, 36, 37, 38, 50}
+#: It belongs to deployment.
+NOT_BUILT = {50}
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 

@@ -105,8 +105,8 @@ def test_what_failed_tells_nothing() -> None:
 
 
 def test_swaps_take_their_time_too() -> None:
-    plan = replace(PLAN, models=("m", "n"), server_pid=1)
-    for loads, expected_s in ((False, 5.0), (True, 5.0 + 2 * 205 * 0.01)):
+    plan = replace(PLAN, models=("m", "n"), server_pid=1, swaps=2)
+    for loads, expected_s in ((False, 5.0), (True, 5.0 + 2 * 3 * 2.5)):
         time = Time()
         pace = Pace(replace(plan, loads=loads), time)
         pace.expect(points(), [known(1, 10.0), known(2, 20.0), known(4, 40.0)])

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gateway.cli import app
 from gateway.core.profile import ModelEntry, Profile
 from gateway.errors import FramegateError
-from gateway.runtime.profile_file import read_profile
+from gateway.runtime.profile_file import read_profile, write_profile
 from gateway.runtime.region import shared_region
 from profiler.ledger import Ledger, Resume
 from profiler.perf_analyzer import Tool
@@ -25,7 +25,7 @@ from profiler.plan import Plan, Report
 from profiler.quick import measure
 from tests.profiler.fake_perf_analyzer import GOOD, batches, make, runs
 from tests.profiler.test_quick import stand_in_thread
-from tests.runtime_support import make_settings, shm_files
+from tests.runtime_support import make_profile, make_settings, shm_files
 from tests.stand_in import Model, StandIn
 
 PLAN = Plan(("echo",), ((8, 8),), (1, 2, 4), samples=120)
@@ -343,6 +343,33 @@ def swapping(triton: StandIn) -> None:
     triton.delay_s = lambda call: 0.002 if triton.models["other"].loaded else 0.006
 
 
+def test_a_model_is_unloaded_and_loaded_several_times() -> None:
+    """Loads take longer and longer; the first execution after each takes long."""
+    plan = Plan(("echo",), ((8, 8),), (1, 2), samples=3, server_pid=os.getpid(), swaps=3)
+    batches_run: list[int] = []
+
+    def script(triton: StandIn) -> None:
+        def delay_s(call: Any) -> float:
+            loads = len(triton.log("load"))
+            triton.models["echo"].load_delay_s = 0.1 * (loads + 1) ** 2
+            if len(batches_run) < loads:
+                batches_run.append(call.rows)
+                return 0.05 * (loads + 1)
+            return 0.0
+
+        triton.delay_s = delay_s
+
+    [echo] = profile_with(None, plan, script=script).profile.models
+    assert echo.swaps == 3
+    assert echo.load_max_ms is not None
+    assert echo.unload_max_ms is not None
+    assert echo.warm_up_ms is not None
+    assert 400 <= echo.load_ms < 900 <= echo.load_max_ms < 1_500, "100, 400 and 900 ms"
+    assert 0 < echo.unload_ms <= echo.unload_max_ms < 300
+    assert 200 <= echo.warm_up_ms < 400, "the longest of 100, 150 and 200 ms"
+    assert batches_run == [2, 2, 2], "the largest batch comes first"
+
+
 def test_executions_are_measured_while_another_model_loads() -> None:
     plan = Plan(("echo", "other"), ((8, 8),), (1,), samples=3, server_pid=os.getpid(), loads=True)
     tritons: list[StandIn] = []
@@ -371,6 +398,17 @@ def test_a_model_that_does_not_come_back_is_listed_and_its_figures_are_kept() ->
     assert [entry.model for entry in report.profile.models] == ["echo"]
     assert report.profile.models[0].interference_p99 is None
     assert "Running it while other loads: out of memory" in report.failures[0].reason
+
+
+def test_models_whose_times_would_be_gone_are_named(tmp_path: Path) -> None:
+    out = tmp_path / "box.json"
+    assert Ledger(out).lost(["echo"]) == []
+    write_profile(out, make_profile(models=("echo", "other")))
+    assert Ledger(out).lost(["echo"]) == ["other"]
+    assert Ledger(out).lost(["other", "echo", "third"]) == []
+    assert Ledger(out).lost([]) == [], "nothing is measured, so nothing is replaced"
+    out.write_text("{")
+    assert Ledger(out).lost(["echo"]) == []
 
 
 def test_alone_there_is_nothing_to_load_beside() -> None:

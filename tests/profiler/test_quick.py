@@ -287,15 +287,16 @@ def test_what_did_not_settle_or_is_thin_is_marked() -> None:
 
 def test_swap_times_have_only_columns_that_were_measured() -> None:
     alone = shown((1, 2.0, 2.5), models=(ModelEntry("m", "1", 900.0, 80.0, 1 << 20),))
-    assert "beside a load" not in alone
-    assert "ms, and MiB of memory" in alone
-    both = shown(
-        (1, 2.0, 2.5),
-        models=(ModelEntry("m", "1", 900.0, 80.0, 1 << 20, 1.5, 2.5), ModelEntry("x", "1", 9.0, 8.0, 1 << 20)),
+    assert "beside" not in alone
+    assert "ms (median and longest), and MiB of memory" in alone
+    assert alone.splitlines()[-1].split() == ["m/1", "900", "-", "80", "-", "-", "1"], (
+        "from before the longest was kept"
     )
-    assert "x 1.50" in both
-    assert "p99 beside a load" in both
-    assert "not measured" in both
+    measured = ModelEntry("inception_v3", "1", 900.0, 80.0, 1 << 20, 1.5, 2.5, 5, 12_345.0, 1_234.0, 2_345.0)
+    both = shown((1, 2.0, 2.5), models=(measured, ModelEntry("x", "1", 9.0, 8.0, 1 << 20)))
+    row, bare = (line.split() for line in both.splitlines()[-3:-1])
+    assert row == ["inception_v3/1", "900", "12345", "80", "1234", "2345", "1", "x", "1.50", "x", "2.50"]
+    assert bare[-2:] == ["-", "-"]
     assert "in multiples of alone" in both
     assert max(map(len, both.splitlines())) <= 80
 

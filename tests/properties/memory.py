@@ -37,7 +37,7 @@ class Memory:
                 case RetryFrames():
                     moved = zip(action.frames, action.indices, strict=True)
                     self.arena.hand_over(action.job.id, [(frame.job, index) for frame, index in moved])
-                case StartJob():
+                case StartJob() if not action.job.warm_up:
                     frames = action.job.frames
                     span = self.arena.start(action.job.id, len(frames))
                     assert bytes(span.view) == b"".join(map(_bytes, frames))

@@ -45,6 +45,13 @@ class Mirror:
                     assert action.stream_id not in self.streams_ended
                     self.streams_ended.append(action.stream_id)
 
+    def warm_up_ended(self):
+        """Whether the running job, which is over, had no frames; it leaves no other trace."""
+        if self.running is None or not self.running.warm_up:
+            return False
+        self.running = None
+        return True
+
     def _accept(self, action, now_ns):
         for frame in action.frames:
             assert frame.arrival_ns == now_ns
@@ -90,6 +97,10 @@ class Mirror:
     def _start(self, action, now_ns):
         job = action.job
         assert self.running is None, "one job at a time"
+        if job.warm_up:
+            assert job.frames == ()
+            self.running = job
+            return
         assert list(job.frames) == self.batches.pop(job.id), "frames stand where the driver has put them"
         assert job.release_ns <= now_ns
         assert {(f.stream_id) for f in job.frames}

@@ -4,20 +4,34 @@ import heapq
 from collections import Counter
 from random import Random
 
-from gateway.core.actions import Admitted, DeliverFrames, DropFrames, PlanStale, StartJob, WindowWidened
+from gateway.core.actions import (
+    Admitted,
+    DeliverFrames,
+    DropFrames,
+    ModelChanged,
+    ModelRefused,
+    PlanStale,
+    Rejected,
+    StartJob,
+    WindowWidened,
+)
 from gateway.core.batch import NEVER_NS
 from gateway.core.events import (
     EVENT_RANK,
     CloseStream,
     FramesArrived,
+    HoldModel,
     JobFailed,
     JobFinished,
+    ModelLoaded,
     RegisterStream,
     Tick,
     WidenWindows,
 )
 from gateway.core.types import NS_PER_MS as MS
 from gateway.core.types import ServiceClass
+from gateway.sim.holds import Holds
+from gateway.sim.trace import TraceEntry
 from tests.properties.memory import Memory
 from tests.properties.mirror import Mirror
 
@@ -55,11 +69,14 @@ class Rig:
     """See the module's docstring.
 
     `rogues` are ids of streams that break their contracts. `plan_delay` gives ms between the record that a plan is made
-    from and its installation; None: the engine plans inline.
+    from and its installation; None: the engine plans inline. `worker` carries out loads and unloads, and real-time
+    streams wait for their models then.
     """
 
-    def __init__(self, engine, seed, *, missing=0.0, shorter=0.0, rogues=(), plan_delay=None, widen=True):
+    def __init__(self, engine, seed, *, missing=0.0, shorter=0.0, rogues=(), plan_delay=None, widen=True, worker=None):
         self.engine = engine
+        self.worker = worker
+        self._holds = Holds(engine) if engine.config.residency.managed else None
         self.rng = Random(seed)
         self.missing, self.shorter, self.rogues = missing, shorter, set(rogues)
         self.plan_delay, self.widen = plan_delay, widen
@@ -76,9 +93,9 @@ class Rig:
         self._anchor = {}
         self.log = []
 
-    def at(self, t_ns, event):
+    def at(self, t_ns, event, rank=3):
         self._n += 1
-        heapq.heappush(self._heap, (t_ns, EVENT_RANK.get(type(event), 3), self._n, event))
+        heapq.heappush(self._heap, (t_ns, EVENT_RANK.get(type(event), rank), self._n, event))
 
     def join(self, t_ns, stream_id, spec, leave_ns=None):
         if spec.service_class is ServiceClass.BEST_EFFORT:
@@ -111,7 +128,7 @@ class Rig:
 
     def _happen(self, now_ns, event):
         if isinstance(event, tuple):
-            return self._join(now_ns, *event[1:])
+            return (self._end if event[0] == "end" else self._join)(now_ns, *event[1:])
         self._handle(now_ns, event)
         if self.widen and self.engine.can_widen() and self.rng.random() < 0.5:
             if self.plan_delay is None:
@@ -123,8 +140,17 @@ class Rig:
                 self.at(now_ns + self.rng.randint(0, self.plan_delay) * MS, WidenWindows(plan))
         return None
 
+    def _end(self, now_ns, number, event):
+        """A load or an unload is over."""
+        if self.worker.ends(number, event):
+            self._handle(now_ns, event)
+
     def _join(self, now_ns, stream_id, spec, leave_ns):
         self._retry[stream_id] = (spec, leave_ns)
+        holds = self._holds
+        if holds and not holds.holding(stream_id) and holds.wait(TraceEntry(stream_id, now_ns, spec)):
+            self._handle(now_ns, HoldModel(spec.model, stream_id))
+            return
         if self.plan_delay is None:
             self._anchor[stream_id] = now_ns + spec.start_in_ns
             self._handle(now_ns, RegisterStream(stream_id, spec))
@@ -135,8 +161,7 @@ class Rig:
         self.at(now_ns + delay_ns, RegisterStream(stream_id, spec, plan))
 
     def _handle(self, now_ns, event):
-        if isinstance(event, JobFinished | JobFailed):
-            self.memory.call_ended(event.job_id)
+        self._foretell(event)
         room = self.engine.room(event.stream_id) if isinstance(event, FramesArrived) else 1
         actions = self.engine.handle(event, now_ns)
         self.memory.carry_out(actions, room)
@@ -149,10 +174,7 @@ class Rig:
                     self.counts[action.verdict.test] += 1
                     self._live(action.stream_id, now_ns)
                 case PlanStale():
-                    self.counts["stale"] += 1
-                    if action.stream_id and self.rng.random() < 0.7:
-                        spec, leave_ns = self._retry[action.stream_id]
-                        self.at(now_ns, ("join", action.stream_id, spec, leave_ns))
+                    self._stale(action.stream_id, now_ns)
                 case StartJob():
                     self.counts["early"] += action.job.early
                     self.counts["jobs"] += 1
@@ -165,7 +187,42 @@ class Rig:
                     self._outcomes(now_ns, action.frames, [action.outcome] * len(action.frames))
                 case WindowWidened():
                     self.counts["widened"] += 1
+        self._follow(now_ns, actions)
         check_slots(self.engine, now_ns, overrun=self.overrun)
+
+    def _foretell(self, event):
+        """Tell everybody of what the engine is about to be told."""
+        if isinstance(event, JobFinished | JobFailed):
+            self.call_ended(event.job_id)
+        if self.worker is not None:
+            self.worker.happen(event)
+
+    def call_ended(self, job_id):
+        """A call has ended, well or not; one without frames had none in memory."""
+        if not self.mirror.warm_up_ended():
+            self.memory.call_ended(job_id)
+
+    def _stale(self, stream_id, now_ns):
+        """A plan came too late: most try again."""
+        self.counts["stale"] += 1
+        if stream_id and self.rng.random() < 0.7:
+            self.at(now_ns, ("join", stream_id, *self._retry[stream_id]))
+        elif self._holds and self._holds.holding(stream_id):
+            self.at(now_ns, self._holds.release(stream_id))
+
+    def _follow(self, now_ns, actions):
+        """Carry out loads and unloads; let streams that have waited for their model register, or go away."""
+        for t_ns, number, end in self.worker.carry_out(actions, now_ns) if self.worker else ():
+            self.at(t_ns, ("end", number, end), EVENT_RANK[ModelLoaded])
+        for action in actions if self._holds else ():
+            match action:
+                case ModelChanged() | ModelRefused():
+                    for stream_id, failure in self._holds.settled(action):
+                        self.counts["no model" if failure else "waited for its model"] += 1
+                        again = ("join", stream_id, *self._retry[stream_id])
+                        self.at(now_ns, self._holds.release(stream_id) if failure else again)
+                case Admitted() | Rejected() if self._holds.holding(action.stream_id):
+                    self.at(now_ns, self._holds.release(action.stream_id))
 
     def _outcomes(self, now_ns, frames, outcomes):
         for frame, outcome in zip(frames, outcomes, strict=True):

@@ -6,9 +6,9 @@ import numpy as np
 
 from gateway.core.engine import Engine
 from gateway.core.events import FramesArrived, RegisterStream
-from gateway.core.plan import Plan, SlotTable, WindowPlan
-from gateway.core.plan_state import AdmissionState
-from gateway.core.verdict import FirstMiss, Reason, Verdict
+from gateway.core.plan import Plan, SlotTable, SwapPlan, WindowPlan
+from gateway.core.plan_state import AdmissionState, MemoryState, TurnState
+from gateway.core.verdict import FirstMiss, MemoryEvidence, Reason, SwapEvidence, Verdict
 from gateway.runtime import planner_wire as wire
 from tests.runtime_support import make_profile, make_spec
 
@@ -69,3 +69,22 @@ def test_a_plan_arrives_with_arrays_that_can_be_changed() -> None:
     assert arrived.slots.repeat_ns == 7
     assert arrived.slots.release.tolist() == [0, 1, 2, 3, 4]
     arrived.slots.latest[0] = 9
+
+
+def test_memory_and_turns_arrive_as_they_were_sent() -> None:
+    category = a_state().windows[0].category
+    turn = TurnState(category, due_ns=5, window_ns=3, sizes=(1, 2))
+    memory = MemoryState("models", 2, sizes=(("m", 1),), region=("m", "n"), weight=1, turn=turn, waiting=(turn,))
+    state = replace(a_state(), memory=memory)
+    assert wire.with_profile(there_and_back(wire.without_profile(state)), state.profile) == state  # type: ignore[arg-type]
+    verdict = Verdict(
+        admitted=False,
+        test="sporadic",
+        phase=2,
+        reason=Reason.SWAP,
+        memory=MemoryEvidence("models", 1, 2, 0, (("m", 1),)),
+        swap=SwapEvidence(("m", "n"), 1, 0.5, 7, 3),
+    )
+    swap = SwapPlan(("m", "n"), 1, ((category, 5),), ((category, 2),), longest_ns=9, moves=4)
+    plan = Plan(verdict, at_ns=3, swap=swap)
+    assert there_and_back(plan) == plan

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.core.profile import Profile
+from gateway.core.profile_entry import ModelEntry
 from gateway.errors import EngineFailed, NothingServed
 from tests.api.served import FRAME, Served, problem, wait_until
 from tests.runtime_support import (
@@ -54,6 +55,32 @@ def test_a_gateway_that_can_serve_nothing_is_not_ready_and_says_why(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [((4096,), "echo: it needs 4.0 KiB, .* budget is 1 B "), ((), "its size is not in the profile")],
+)
+def test_nor_is_one_whose_budget_holds_no_model(
+    sizes: tuple[int, ...], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``--memory-budget 1`` where 1GiB was meant; or a profile without sizes."""
+
+    async def main() -> None:
+        models = tuple(ModelEntry("echo", "1", 20.0, 20.0, size) for size in sizes)
+        profile = Profile(make_profile().entries, models)
+        residency: dict[str, object] = {"budget_bytes": 1}
+        async with (
+            StandIn() as triton,
+            running_gateway(triton.url, profile, wait_ready=False, residency=residency) as gateway,
+        ):
+            await until(lambda: gateway.triton_ready)
+            error = gateway.unready()
+            assert isinstance(error, NothingServed)
+            assert re.search(reason, error.detail), error.detail
+            assert re.search(reason, caplog.text)
+
+    asyncio.run(main())
+
+
 def test_one_category_is_enough() -> None:
     async def main() -> None:
         profile = make_profile(models=["nobody", "echo"], shapes=[BIG, SHAPE], batches=(1,))
@@ -76,6 +103,33 @@ def test_a_model_that_comes_later_makes_it_ready() -> None:
             await until(lambda: gateway.ready, 5)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("budget_mb", "serves", "never"),
+    [
+        (8, "serves a/1; on demand: b; frames", "model c can never be loaded: it needs 9.0 MiB, and .* is 8.0 MiB"),
+        (1, "serves nothing; frames", "model b can never be loaded: it needs 5.0 MiB, and .* is 1.0 MiB"),
+    ],
+)
+def test_the_start_says_what_comes_on_demand_and_what_never_can(
+    budget_mb: int, serves: str, never: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    sizes = {"a": 4, "b": 5, "c": 9}
+    profile = Profile(
+        make_profile(models=sizes).entries, tuple(ModelEntry(name, "1", 20, 10, mb << 20) for name, mb in sizes.items())
+    )
+
+    async def main() -> None:
+        async with StandIn(*(Model(name, loaded=False) for name in sizes)) as triton:
+            residency = {"budget_bytes": budget_mb << 20}
+            async with running_gateway(triton.url, profile, wait_ready=False, residency=residency) as gateway:
+                await until(lambda: gateway.triton_ready)
+
+    asyncio.run(main())
+    assert serves in caplog.text
+    assert re.search(never, caplog.text)
 
 
 def broken_engine(*_: Any) -> Any:

@@ -1,35 +1,32 @@
 """The same trace gives the same decision log in the simulator and in the live driver on virtual time.
 
 The live side is `gateway.runtime.driver.Driver`, with its own event queue, its re-armed timer and its executor; its
-cameras are written here, from the words of the trace's description. Times lie on a grid of a few milliseconds, so that
-arrivals, joints, completions, expiries and closes fall on one instant all the time. Groups of frames come late within
-their jitter, and some frames never. When a stream has ended, both sides let windows grow. Each job ends after a seeded
-time of up to its profiled one, in some runs on the grid as well, in some far beyond it.
+cameras (`tests.sim.live_side`) are written from the words of the trace's description. Times lie on a grid of a few
+milliseconds, so that arrivals, joints, completions, expiries and closes fall on one instant all the time. Groups of
+frames come late within their jitter, and some frames never. When a stream has ended, both sides let windows grow. Each
+job ends after a seeded time of up to its profiled one, in some runs on the grid as well, in some far beyond it. With a
+memory budget, models come and go, and some of their loads fail.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.actions import Action, Rejected
-from gateway.core.config import AdmissionTest, EngineConfig
-from gateway.core.engine import Engine
-from gateway.core.events import EVENT_RANK, CloseStream, Event, FramesArrived, RegisterStream
-from gateway.core.log import entry
+from gateway.core.actions import LoadModel, UnloadModel
+from gateway.core.config import AdmissionTest, EngineConfig, Replacement, ResidencyConfig
 from gateway.core.profile import Profile
-from gateway.core.profile_entry import ProfileEntry
-from gateway.core.types import NS_PER_MS, Job, JobDeadline, OnLate, StreamSpec
-from gateway.runtime.driver import Driver
-from gateway.runtime.virtual import NoSink, TimedExecutor, VirtualClock, WidenInTurn
+from gateway.core.profile_entry import ModelEntry, ProfileEntry
+from gateway.core.types import NS_PER_MS, Job, JobDeadline, OnLate, ServiceClass, StreamSpec
 from gateway.sim.cameras import PUNCTUAL, Behaviour
 from gateway.sim.driver import simulate
 from gateway.sim.execution import Execution, exact, uniform
+from gateway.sim.loads import Course, Loads, failing, profiled, shorter
 from gateway.sim.trace import TraceEntry
+from tests.sim.live_side import live as run_live
 
 DURATION_NS = 400 * NS_PER_MS
 SHAPES = ((8, 8, 3), (16, 16, 3))
@@ -40,8 +37,11 @@ PROFILE = Profile(
         for model in ("small", "large")
         for size, shape in enumerate(SHAPES, 1)
         for batch, ms in ((1, 2.0 * size), (2, 3.0 * size), (4, 5.0 * size))
-    )
+    ),
+    models=(ModelEntry("small", "1", 10.0, 2.0, 100), ModelEntry("large", "1", 25.0, 5.0, 150)),
 )
+
+AS_PROFILED = profiled(PROFILE)
 
 milliseconds = st.integers(0, 40).map(lambda ms: ms * NS_PER_MS)
 
@@ -61,10 +61,27 @@ def traces(draw: st.DrawFn) -> tuple[TraceEntry, ...]:
             jitter_ns=draw(st.sampled_from([0, 0, 3, 15])) * NS_PER_MS,
             start_in_ns=draw(milliseconds),
             on_late=draw(st.sampled_from(OnLate)),
+            service_class=draw(st.sampled_from([ServiceClass.REAL_TIME] * 3 + [ServiceClass.BEST_EFFORT])),
         )
         entries.append(TraceEntry(f"stream-{number + 1}", draw(milliseconds), spec))
     return tuple(entries)
 
+
+residencies = st.one_of(
+    st.just(ResidencyConfig()),
+    st.builds(
+        ResidencyConfig,
+        max_models=st.sampled_from([1, 1, 2]),
+        headroom_models=st.sampled_from([0, 1]),
+        replacement=st.sampled_from(Replacement),
+        prefetch=st.booleans(),
+        synchronous=st.booleans(),
+        interference=st.sampled_from([1.0, 1.5]),
+        warm_up_factor=st.sampled_from([1.0, 3.0]),
+        backoff_ns=st.just(20 * NS_PER_MS),
+    ),
+    st.builds(ResidencyConfig, budget_bytes=st.sampled_from([140, 200, 250]), prefetch=st.booleans()),
+)
 
 configs = st.builds(
     EngineConfig,
@@ -73,6 +90,8 @@ configs = st.builds(
     admission_test=st.sampled_from(AdmissionTest),
     guard=st.sampled_from([True, True, False]),
     max_horizon_frames=st.sampled_from([50, 5_000]),
+    best_effort_window_ns=st.sampled_from([5, 50]).map(lambda ms: ms * NS_PER_MS),
+    residency=residencies,
 )
 
 
@@ -107,97 +126,58 @@ executions = st.one_of(
 )
 
 
-class Watcher:
-    """The decision log of the live side, kept by an observer; it also tells the cameras who was refused."""
+def loads_on_grid(loads: Loads) -> Loads:
+    """The same for loads and unloads."""
 
-    def __init__(self, cameras: Cameras) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self._cameras = cameras
+    def take(action: LoadModel | UnloadModel, before: int) -> Course:
+        course = loads(action, before)
+        return Course(-(-course.takes_ns // NS_PER_MS) * NS_PER_MS, course.failure)
 
-    def on_actions(self, now_ns: int, event: Event, actions: list[Action]) -> None:
-        for action in actions:
-            self.lines.append(entry(now_ns, action))
-            if isinstance(action, Rejected):
-                self._cameras.refused.add(action.stream_id)
+    return take
 
 
-class Cameras:
-    """Every stream of a trace registers, then sends on its own until its frames, or the time, are over."""
-
-    def __init__(self, trace: tuple[TraceEntry, ...], behaviour: Behaviour, clock: VirtualClock) -> None:
-        self.refused: set[str] = set()
-        self.driver: Driver
-        self._clock = clock
-        self._behaviour = behaviour
-        for place, camera in enumerate(trace):
-            if camera.at_ns < DURATION_NS:
-                self._at(camera.at_ns, place, RegisterStream(camera.stream_id, camera.spec), camera)
-
-    def _at(self, t_ns: int, place: int, what: Event, camera: TraceEntry) -> None:
-        self._clock.call_at(t_ns, lambda: self._do(place, what, camera), EVENT_RANK[type(what)], place)
-
-    def _do(self, place: int, what: Event, camera: TraceEntry) -> None:
-        if camera.stream_id in self.refused:
-            return
-        self.driver.post(what)
-        if isinstance(what, RegisterStream):
-            self._send(place, camera)
-
-    def _send(self, place: int, camera: TraceEntry) -> None:
-        """Put all that the camera will do on the clock."""
-        spec, start_ns = camera.spec, self._clock.now_ns() + camera.spec.start_in_ns
-        asked, came, last_ns = 0, 0, 0
-        for group in itertools.count():
-            due_ns = start_ns + group * spec.period_ns
-            count = spec.burst if spec.frames is None else min(spec.burst, spec.frames - asked)
-            if count < 1 or due_ns >= DURATION_NS:
-                break
-            asked += count
-            if sent := self._behaviour.sent(place, group, count):
-                last_ns = max(last_ns, due_ns + self._behaviour.delay_ns(spec, place, group))
-                if last_ns >= DURATION_NS:
-                    break
-                came += sent
-                self._at(last_ns, place, FramesArrived(camera.stream_id, sent), camera)
-        if came != spec.frames:
-            self._at(min(DURATION_NS, due_ns + spec.jitter_ns), place, CloseStream(camera.stream_id), camera)
+loadings = st.builds(
+    lambda low, part, seed, finish: finish(failing(shorter(profiled(PROFILE), low, seed), part, seed)),
+    st.sampled_from([1.0, 0.3]),
+    st.sampled_from([0.0, 0.0, 0.4]),
+    st.integers(0, 2**32),
+    st.sampled_from([loads_on_grid, loads_on_grid, lambda loads: loads]),
+)
 
 
 def live(
-    trace: tuple[TraceEntry, ...], config: EngineConfig, execution: Execution, behaviour: Behaviour = PUNCTUAL
+    trace: tuple[TraceEntry, ...],
+    config: EngineConfig,
+    execution: Execution,
+    behaviour: Behaviour = PUNCTUAL,
+    loads: Loads = AS_PROFILED,
 ) -> list[dict[str, Any]]:
-    clock = VirtualClock()
-    cameras = Cameras(trace, behaviour, clock)
-    watcher = Watcher(cameras)
-    executor = TimedExecutor(clock, execution)
-    driver = Driver(Engine(PROFILE, config), clock, executor, NoSink(), [watcher])
-    driver.on_can_widen = WidenInTurn(clock, driver.post)
-    executor.connect(driver.post)
-    cameras.driver = driver
-    clock.run()
-    assert not driver.broken
-    return watcher.lines
+    options = {"execution": execution, "loads": loads, "duration_ns": DURATION_NS, "behaviour": behaviour}
+    return run_live(trace, PROFILE, config, **options)
 
 
 def simulated(
-    trace: tuple[TraceEntry, ...], config: EngineConfig, execution: Execution, behaviour: Behaviour = PUNCTUAL
+    trace: tuple[TraceEntry, ...],
+    config: EngineConfig,
+    execution: Execution,
+    behaviour: Behaviour = PUNCTUAL,
+    loads: Loads = AS_PROFILED,
 ) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
-    simulate(
-        trace, PROFILE, config, execution=execution, duration_ns=DURATION_NS, behaviour=behaviour, log=lines.append
-    )
+    options = {"execution": execution, "loads": loads, "duration_ns": DURATION_NS, "behaviour": behaviour}
+    simulate(trace, PROFILE, config, **options, log=lines.append)
     return lines
 
 
 @settings(max_examples=300)
-@given(traces(), configs, executions, behaviours)
+@given(traces(), configs, executions, behaviours, loadings)
 def test_the_decision_logs_are_equal(
-    trace: tuple[TraceEntry, ...], config: EngineConfig, execution: Execution, behaviour: Behaviour
+    trace: tuple[TraceEntry, ...], config: EngineConfig, execution: Execution, behaviour: Behaviour, loads: Loads
 ) -> None:
-    expected = simulated(trace, config, execution, behaviour)
+    expected = simulated(trace, config, execution, behaviour, loads)
     for kind in {line["action"] for line in expected}:
         event(kind)
-    assert live(trace, config, execution, behaviour) == expected
+    assert live(trace, config, execution, behaviour, loads) == expected
 
 
 def test_the_comparison_sees_a_device_that_differs() -> None:
@@ -210,3 +190,13 @@ def test_the_comparison_sees_a_device_that_differs() -> None:
 
     assert live(trace, EngineConfig(), exact) == simulated(trace, EngineConfig(), exact)
     assert live(trace, EngineConfig(), slower) != simulated(trace, EngineConfig(), exact)
+
+
+def test_the_comparison_sees_loads_that_differ() -> None:
+    spec = StreamSpec("small", "1", SHAPES[0], 10 * NS_PER_MS, 40 * NS_PER_MS)
+    trace = (TraceEntry("stream-1", 0, spec),)
+    config = EngineConfig(residency=ResidencyConfig(max_models=1))
+    expected = simulated(trace, config, exact)
+    assert {"load_model", "model_changed", "admitted"} <= {line["action"] for line in expected}
+    assert live(trace, config, exact) == expected
+    assert live(trace, config, exact, loads=lambda action, before: Course(1)) != expected

@@ -131,3 +131,23 @@ def test_a_file_that_is_no_trace_is_one_line_too(files, tmp_path, content, said)
     assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
     assert said in result.output
     assert len(result.output.splitlines()) == 1
+
+
+def test_models_come_and_go_with_a_budget(files):
+    report = json.loads(run(*files, "--json", "--max-models", 1).output)
+    assert (report["models"]["loads"], report["outcomes"]["met"]) == (1, 8)
+    told = run(*files, "--max-models", 1, "--replacement", "lru", "--synchronous").output
+    assert "1 load, 0 unloads, 0 swaps" in told
+    assert json.loads(run(*files, "--json").output)["models"]["loads"] == 0
+    failed = run(*files, "--max-models", 1, "--failing-loads", 0.999)
+    assert failed.exit_code == 1
+    assert "model_load_failed: simulated failure" in failed.output
+
+
+@pytest.mark.parametrize(
+    "options", [("--max-models", 1, "--memory-budget", "5kB"), ("--headroom-models", 1), ("--headroom-bytes", 1)]
+)
+def test_a_budget_that_contradicts_itself_is_an_error(files, options):
+    result = run(*files, *options)
+    assert result.exit_code == 2
+    assert "error: " in result.output

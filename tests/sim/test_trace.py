@@ -65,7 +65,7 @@ def test_lines_may_stand_in_any_order_of_time():
 
 def test_what_is_written_is_read_back():
     first = make_spec(100 / 3, 50, frames=3, on_late=OnLate.NEWEST, on_excess=OnExcess.BEST_EFFORT)
-    trace = make_trace([(0, first), (12.345678, make_spec(40, 80, on_late=OnLate.SERVE))])
+    trace = make_trace([(0, first), (12.345678, make_spec(40, 80, on_late=OnLate.SERVE, swapping=True))])
     assert read(*write_trace(trace)) == trace
 
 
@@ -104,6 +104,7 @@ def test_what_is_written_is_read_back():
         (line(frames=10**30), "frames must be an integer of at most"),
         (line(on_late="never"), "never"),
         (line(on_excess="drop"), "drop"),
+        (line(swapping="yes"), "swapping must be true or false, not 'yes'"),
         (line(on_late=[]), "line 2"),
     ],
 )

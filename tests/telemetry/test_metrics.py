@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.core.actions import AcceptFrames, DeliverFrames, PlanStale
 from gateway.core.events import RegisterStream, Tick, WidenWindows
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, ServiceClass, StreamSpec
-from gateway.core.view import CategoryView, EngineView, ModelTotals, StreamView
+from gateway.core.view import CategoryView, EngineView, MemoryView, ModelTotals, StreamView
 from gateway.telemetry.collector import GatewayCollector
 from gateway.telemetry.metrics import Metrics
 
@@ -144,6 +144,11 @@ class Gateway:
         self.categories = ()
         self.models = {}
         self.by_class = {}
+        self.residency = []
+        self.memory = MemoryView()
+
+    def model_views(self):
+        return self.residency
 
     def view(self):
         return EngineView(
@@ -158,6 +163,7 @@ class Gateway:
             models=self.models,
             refused={},
             by_class=self.by_class,
+            memory=self.memory,
         )
 
 

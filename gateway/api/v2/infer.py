@@ -14,8 +14,8 @@ from gateway.api.v2.refusals import call_refusal
 from gateway.api.v2.reply import InferReply
 from gateway.api.v2.request import InferRequest, json_size
 from gateway.errors import BadInference, FramegateError, UnsupportedMediaType
+from gateway.runtime.call import Answer, Call, CallRefused
 from gateway.runtime.call_tensors import check_inputs
-from gateway.runtime.calls import Answer, Call, CallRefused
 from gateway.triton.tensors import BINARY_ONLY
 from gateway.triton.types import ModelMetadata
 
@@ -69,7 +69,7 @@ class PostInfer(PostCalls):
         body = await self._state.uploads.read(scope, receive, limit_bytes)
         if body is None:
             return None
-        found = self._gateway.model_facts.metadata(model, version)
+        found = await self._gateway.model_facts.learn(model, version)
         request = await self._state.parser.parse(body, size, partial(check_inputs, found))
         _check_json_outputs(found, request)
         return request

@@ -13,7 +13,7 @@ import orjson
 from gateway.api.results import AT_ONCE_BYTES
 from gateway.api.v2.request import InferRequest
 from gateway.errors import BadInference
-from gateway.runtime.calls import Answer
+from gateway.runtime.call import Answer
 from gateway.triton.tensors import BadTensor, to_json
 from gateway.triton.types import Tensor
 

@@ -68,7 +68,7 @@ class InferRequest:
         id: To be said in the answer; None if there is none.
         outputs: Empty: all.
         binary_output: The form of outputs of which nothing was said.
-        deadline_ns, timeout_ns: See `gateway.runtime.calls.Call`.
+        deadline_ns, timeout_ns: See `gateway.runtime.call.Call`.
         parameters: For the model's backend.
     """
 

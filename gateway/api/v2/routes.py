@@ -16,14 +16,21 @@ from gateway.api.results import dump
 from gateway.api.state import ApiState, State
 from gateway.api.v2.names import check_model, check_version
 from gateway.api.v2.schemas import ModelStatistics, ServerDescription, TensorDescription, V2Model
-from gateway.errors import ModelNotLoaded, NotSupported, TritonUnavailable, UnknownModel
+from gateway.errors import (
+    ModelLoadFailed,
+    ModelNotLoaded,
+    NoRoomForModel,
+    NotSupported,
+    TritonUnavailable,
+    UnknownModel,
+)
 from gateway.triton.types import ModelMetadata, TensorInfo
 
 router = APIRouter(prefix="/v2", tags=["open inference protocol"])
 
 #: Those of Triton's extensions that are here.
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters", "statistics")
-_KNOWN = describe(UnknownModel, ModelNotLoaded, TritonUnavailable)
+_KNOWN = describe(UnknownModel, ModelNotLoaded, NoRoomForModel, ModelLoadFailed, TritonUnavailable)
 _JSON: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/json": {"schema": {"type": "object"}}}, "description": "As Triton has it."}
 }
@@ -39,7 +46,7 @@ async def _found(state: ApiState, model: str, version: str) -> ModelMetadata:
     check_model(model)
     if version:
         check_version(model, version)
-    return state.gateway.model_facts.metadata(model, version)
+    return await state.gateway.model_facts.learn(model, version)
 
 
 # ---------------------------------------------------------------- statistics
@@ -47,7 +54,9 @@ async def _found(state: ApiState, model: str, version: str) -> ModelMetadata:
 
 async def _statistics(state: ApiState, model: str = "", version: str = "") -> Response:
     if model:
-        await _found(state, model, version)
+        check_model(model)
+    if version:
+        check_version(model, version)
     return Response(dump(await state.gateway.model_facts.statistics(model, version)), media_type="application/json")
 
 
@@ -103,29 +112,33 @@ async def version_metadata(model: str, version: str, state: State) -> V2Model:
 
 @router.get("/models/{model}/ready", responses=_KNOWN, response_class=Response)
 async def model_ready(model: str, state: State) -> Response:
-    """Can this model be called now?"""
-    await _found(state, model, "")
+    """Can this model be called now? With a memory budget, also one that would be loaded for the call."""
+    check_model(model)
+    state.gateway.model_facts.check_callable(model)
     return Response()
 
 
 @router.get("/models/{model}/versions/{version}/ready", responses=_KNOWN, response_class=Response)
 async def version_ready(model: str, version: str, state: State) -> Response:
     """Can this version be called now?"""
-    await _found(state, model, version)
+    check_model(model)
+    check_version(model, version)
+    state.gateway.model_facts.check_callable(model, version)
     return Response()
 
 
 @router.get("/models/{model}/config", responses={**_JSON, **_KNOWN})
 async def model_config(model: str, state: State) -> Response:
     """Return Triton's configuration of a model."""
-    await _found(state, model, "")
+    check_model(model)
     return Response(dump(await state.gateway.model_facts.config(model)), media_type="application/json")
 
 
 @router.get("/models/{model}/versions/{version}/config", responses={**_JSON, **_KNOWN})
 async def version_config(model: str, version: str, state: State) -> Response:
     """Return Triton's configuration of one version."""
-    await _found(state, model, version)
+    check_model(model)
+    check_version(model, version)
     return Response(dump(await state.gateway.model_facts.config(model, version)), media_type="application/json")
 
 
