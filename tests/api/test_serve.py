@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from gateway.core.profile import ModelEntry
 from gateway.runtime.profile_file import write_profile
 from tests.api.served import FRAME, profile, wait_until
 from tests.stand_in import StandIn
@@ -143,6 +145,8 @@ def test_a_memory_budget_is_given_once_and_makes_sense(profile_file):
 
 
 def test_memory_budgets_reach_the_gateway(triton, profile_file):
+    # With a budget in bytes a model without a size is never loaded, so that nothing is served and none gets ready.
+    write_profile(profile_file, replace(profile(), models=(ModelEntry("echo", "1", 1.0, 1.0, 1 << 20),)))
     options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1)
     with serving(*options, "--max-models", 3) as process:
         memory = httpx.get(f"{url_of(process)}/v1/models").json()["memory"]
