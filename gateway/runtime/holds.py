@@ -7,7 +7,6 @@ know more, and that only Triton says.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from gateway.errors import NoRoomForModel
 from gateway.runtime.condition import Condition
 from gateway.runtime.model_errors import TAKES_TURNS, load_failed, refused, unloaded
 from gateway.runtime.model_states import ModelStates
+from gateway.runtime.model_waits import within
 from gateway.triton.types import ModelMetadata
 
 
@@ -123,11 +123,7 @@ class Holds:
                     return
             if self._states.state(model) is ModelState.RESIDENT:
                 return
-            try:
-                async with asyncio.timeout(limit_s):
-                    await settled
-            except TimeoutError:
-                raise load_failed(model, f"it is not there after {limit_s:g} s") from None
+            await within(limit_s, settled, load_failed(model, f"it is not there after {limit_s:g} s"))
 
     def _weigh(self, refusal: ModelRefused, *, expected: bool) -> None:
         """Raise unless what is to come can do without the model being there."""

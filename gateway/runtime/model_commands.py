@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from gateway.clock import Clock
@@ -14,6 +13,7 @@ from gateway.errors import CommandOvertaken, ModelNotUnloaded
 from gateway.runtime.condition import Condition
 from gateway.runtime.model_errors import RELOAD_FAILED, TAKES_TURNS, UNLOAD_FAILED, load_failed, refused, unloaded
 from gateway.runtime.model_states import ModelStates
+from gateway.runtime.model_waits import within
 
 
 class ModelCommands:
@@ -51,11 +51,7 @@ class ModelCommands:
         limit_s = parts.models.times.in_all_s
         with parts.waits.waiting(model, self._loaded) as loaded:
             self._raise_refusal(model, parts.driver.post(RequestLoad(model)))
-            try:
-                async with asyncio.timeout(limit_s):
-                    await loaded
-            except TimeoutError:
-                raise load_failed(model, f"it is not there after {limit_s:g} s") from None
+            await within(limit_s, loaded, load_failed(model, f"it is not there after {limit_s:g} s"))
         return self._view(model)
 
     def _loaded(self, change: ModelChanged) -> bool:
@@ -75,13 +71,8 @@ class ModelCommands:
         with parts.waits.waiting(model, self._unloaded) as gone:
             self._raise_refusal(model, parts.driver.post(RequestUnload(model, force)))
             if not self._states.state(model).away:
-                try:
-                    async with asyncio.timeout(limit_s):
-                        await gone
-                except TimeoutError:
-                    raise ModelNotUnloaded(
-                        f"Model {model!r} is still there after {limit_s:g} s.", model=model
-                    ) from None
+                late = ModelNotUnloaded(f"Model {model!r} is still there after {limit_s:g} s.", model=model)
+                await within(limit_s, gone, late)
         return self._view(model)
 
     def _unloaded(self, change: ModelChanged) -> bool:

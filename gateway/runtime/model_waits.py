@@ -16,6 +16,15 @@ _RETRY_AFTER_S = 1.0
 Settle = Callable[[ModelChanged], bool]
 
 
+async def within(limit_s: float, settled: asyncio.Future[None], late: FramegateError) -> None:
+    """Wait until what was waited for has come. Raises what the wait ends with, or `late` after `limit_s`."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await settled
+    except TimeoutError:
+        raise late from None
+
+
 class ModelWaits:
     """Implements `gateway.runtime.driver.Observer`.
 
