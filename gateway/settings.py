@@ -249,7 +249,12 @@ class ResidencySettings(Group):
         description="How many times longer a first execution after a load takes, where that was not profiled.",
     )
     load_timeout_s: float = Field(
-        120.0, gt=0, le=3_600, allow_inf_nan=False, description="A model that is not loaded by then has failed."
+        120.0,
+        gt=0,
+        le=3_600,
+        allow_inf_nan=False,
+        description="A model that is not loaded by then has failed. Its memory counts as held until Triton has ended "
+        "the load and unloaded it, but for the unload time-out at most.",
     )
     unload_timeout_s: float = Field(
         30.0,

@@ -217,7 +217,7 @@ class Demand:
                     absent.append((model, weight or 0, reason, promised))
             again = residency.reload_size(model.name)
             anew = reason == "command" and model.name in residency.reloads and model.name in keep
-            if anew and not model.called and again <= room:
+            if anew and not (model.called or model.lingers) and again <= room:
                 room -= again
                 absent.append((model, again, "reload", False))
         return keep, absent

@@ -132,10 +132,24 @@ class ModelLoaded:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoadFailed:
-    """A model could not be loaded, and holds nothing. After a reload, the old one serves on."""
+    """A model could not be loaded. After a reload, the old one serves on.
+
+    Attributes:
+        model: Which.
+        reason: In the worker's words.
+        lingers: The worker may be at it still, and holds memory for it until `LateLoadEnded`. Otherwise it holds none.
+    """
 
     model: str
     reason: str
+    lingers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LateLoadEnded:
+    """A load that was given up holds nothing any more in the worker, or nobody waits for that any longer."""
+
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +248,7 @@ Event = (
     | WorkerBack
     | ModelLoaded
     | ModelLoadFailed
+    | LateLoadEnded
     | ModelUnloaded
     | ModelUnloadFailed
     | ModelLost

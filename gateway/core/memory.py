@@ -1,7 +1,7 @@
 """What is held of a worker's memory budget: an account, in bytes or in models.
 
-- A model that is loading, resident or unloading holds its weight; while it is loaded anew, beside what is in use, it
-  holds it twice.
+- A model that is loading, resident or unloading holds its weight, and so does one whose load was given up, as long as
+  the worker is at it; while it is loaded anew, beside what is in use, it holds it twice.
 - The swap region holds its own weight, and the models in it nothing besides, unless they are more than it was made for.
 - What the worker is measured to hold beyond all that is known is *lost*: unloaded models have not given it back, or
   loaded ones have grown. It is not there to be given away.

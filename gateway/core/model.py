@@ -27,6 +27,7 @@ class Model:
             until that one and all older ones have started, it does not give way.
         warm_ups: Ids of its first executions that have not ended.
         stayed: It was resident when the worker was lost.
+        lingers: A load of it was given up, and the worker may be at it still.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Model:
         "failures",
         "holders",
         "last_use_ns",
+        "lingers",
         "name",
         "owes",
         "pinned",
@@ -67,6 +69,7 @@ class Model:
         self.owes: int | None = None
         self.warm_ups: set[int] = set()
         self.stayed = False
+        self.lingers = False
 
     @property
     def away(self) -> bool:
@@ -74,5 +77,5 @@ class Model:
         return self.state.away
 
     def may_be_tried(self, now_ns: int) -> bool:
-        """Whether the pause after the last failure is over."""
-        return self.retry_ns is None or self.retry_ns <= now_ns
+        """Whether the last failure is over, and the pause after it."""
+        return not self.lingers and (self.retry_ns is None or self.retry_ns <= now_ns)

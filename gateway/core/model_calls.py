@@ -10,6 +10,7 @@ from gateway.core.batch import NEVER_NS
 from gateway.core.config import EngineConfig
 from gateway.core.device import Device
 from gateway.core.events import (
+    LateLoadEnded,
     MemoryMeasured,
     ModelLoaded,
     ModelLoadFailed,
@@ -79,14 +80,30 @@ class ModelCalls:
         if model is None:
             return
         called = self._end(model, now_ns)
+        model.lingers = event.lingers
         if called == "reload":
-            residency.memory.hold_once(model.name)
+            if not event.lingers:
+                residency.memory.hold_once(model.name)
             residency.enter(model, ModelState.RESIDENT, f"reload_failed: {event.reason}", actions)
             return
-        residency.memory.free(model.name)
+        if not event.lingers:
+            residency.memory.free(model.name)
         residency.forget_warm_ups(model)
         residency.pause(model, event.reason, now_ns)
         self._away(model, actions)
+
+    def late_load_ended(self, event: LateLoadEnded, _now_ns: int, _actions: list[Action]) -> None:
+        """What was held for a load that was given up is free."""
+        residency = self._residency
+        model = residency.models.get(event.model)
+        if model is None or not model.lingers:
+            return
+        model.lingers = False
+        if model.away:
+            residency.memory.free(model.name)
+        else:
+            residency.memory.hold_once(model.name)
+        residency.stir()
 
     def _concerned(self, name: str) -> Model | None:
         """Return the model whose load has ended; None: it was not under way.
@@ -173,7 +190,7 @@ class ModelCalls:
         for model in residency.models.values():
             residency.forget_warm_ups(model)
             residency.resume(model)
-            model.called, model.failure = "", ""
+            model.called, model.failure, model.lingers = "", "", False
             model.stayed = model.state is ModelState.RESIDENT or (model.stayed and model.state is ModelState.ABSENT)
             if model.state is not ModelState.ABSENT:
                 residency.enter(model, ModelState.ABSENT, "worker_lost", actions)

@@ -13,6 +13,7 @@ from gateway.core.device import Device
 from gateway.core.endings import Endings
 from gateway.core.events import (
     HoldModel,
+    LateLoadEnded,
     MemoryMeasured,
     ModelLoaded,
     ModelLoadFailed,
@@ -69,6 +70,7 @@ class Models:
         self.handlers: dict[type[Any], Callable[[Any, int, list[Action]], None]] = {
             ModelLoaded: self.calls.loaded,
             ModelLoadFailed: self.calls.load_failed,
+            LateLoadEnded: self.calls.late_load_ended,
             ModelUnloaded: self.calls.unloaded,
             ModelUnloadFailed: self.calls.unload_failed,
             ModelLost: self.calls.lost,

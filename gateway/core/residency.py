@@ -15,8 +15,8 @@ Computron's engine (Zou et al., arXiv 2306.13835), and past it. Rules:
   unload: the worker answers for them.
 - One call at a time for a model; models go their ways in parallel. What the worker says of a call that is not under way
   is ignored: drivers race with each other.
-- A load holds its memory from `LoadModel` to `ModelUnloaded`, or gives it back once when it fails
-  (`gateway.core.memory`).
+- A load holds its memory from `LoadModel` to `ModelUnloaded`, or gives it back once when it fails; one that was given
+  up while the worker is still at it, when that has ended (`gateway.core.memory`).
 - What the worker says is in `gateway.core.model_calls`, commands are in `gateway.core.model_commands`; which models are
   loaded and which give way is decided in `gateway.core.demand`, whether one can ever be there in `gateway.core.room`.
   Models of the swap region are moved by `Turns`.

@@ -33,7 +33,8 @@ class SwapCalls:
     def make_way(self, model: Model, reason: str, now_ns: int, actions: list[Action]) -> None:
         """Unload what is in the way of a model, one at a time, then load it."""
         residency = self._residency
-        if residency.calling or not model.may_be_tried(now_ns):
+        lingering = any(each.lingers for each in residency.models.values() if each.name in residency.region_models)
+        if residency.calling or lingering or not model.may_be_tried(now_ns):
             return
         there = self.there()
         mine = [each for each in there if each.name in residency.region_models]

@@ -75,7 +75,8 @@ class ModelView:
         model: Its name.
         state: Where it stands.
         reason: Why, where that is worth saying.
-        held: What it holds of the budget, in its unit; 0 for one that is absent or failed.
+        held: What it holds of the budget, in its unit; 0 for one that is absent, or has failed and is not still
+            being loaded by the worker.
         size: What it would hold; None: not known.
         pins: Why it has to stay: stream (real-time streams are admitted), command, hold; empty: it may go.
         region: Whether it takes turns with others in the swap region.

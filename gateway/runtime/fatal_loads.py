@@ -50,8 +50,8 @@ class FatalLoads:
         """Somebody wants it loaded, whatever was before."""
         self._cases.pop(model, None)
 
-    async def load(self, model: str, limit_s: float) -> None:
-        """Load a model, unless its loads have ended Triton. Raises `BackendError`."""
+    async def load(self, model: str, limit_s: float | None = None) -> None:
+        """Load a model, unless its loads have ended Triton. Raises `BackendError`, also after `limit_s`."""
         case = self._cases.get(model)
         left_s = 0.0 if case is None else case.until_s - asyncio.get_running_loop().time()
         if case is not None and left_s > 0:

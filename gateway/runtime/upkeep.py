@@ -121,10 +121,10 @@ class Upkeep:
         await self._repository.look(timeout_s)
         await self._models.in_use.refresh(self._models.busy)
         gone = {name for name in before - {name for name, _ in self._catalogue.serving} if self._stays(name)}
+        self._undo_late()
         if self._managed:
             self._reconcile(gone)
             return ""
-        self._undo_late()
         if not self._served:
             return ""  # nothing was asked for in particular: whoever unloads a model means it
         if same:
@@ -156,8 +156,8 @@ class Upkeep:
                 self._models.undo(model)
 
     def _undo_late(self) -> None:
-        """Unload what was loaded after it had been given up."""
-        for model in {name for name, _ in self._catalogue.ready_versions()} & self._models.late:
+        """Unload what was loaded after it had been given up, and would not go so far."""
+        for model in self._models.late - self._models.waiting:
             if self._wanted.state(model).away:
                 self._models.undo(model)
 

@@ -90,8 +90,10 @@ class TritonClient:
                 raise
             return False
 
-    async def load(self, model: str, timeout_s: float, config: str | None = None) -> None:
+    async def load(self, model: str, timeout_s: float | None, config: str | None = None) -> None:
         """Load all versions of `model` that its policy names. Triton answers when they are loaded.
+
+        After `timeout_s`, nobody waits any more, and Triton goes on; None: it may take as long as it takes.
 
         With `config`, a whole model configuration as JSON, that takes the place of the repository's, and stays in force
         until the model is unloaded: another load without it changes nothing. Of a loaded model in which only the

@@ -46,8 +46,8 @@ class Models(Drive):
     def loaded(self, t, *models, warm=True):
         return self.at(t, *(ModelLoaded(model, warm) for model in models))
 
-    def failed(self, t, model, why="broken"):
-        return self.at(t, ModelLoadFailed(model, why))
+    def failed(self, t, model, why="broken", *, lingers=False):
+        return self.at(t, ModelLoadFailed(model, why, lingers))
 
     def gone(self, t, *models):
         return self.at(t, *(ModelUnloaded(model) for model in models))

@@ -2,6 +2,7 @@
 
 from gateway.core.actions import DropFrames, ModelRefused
 from gateway.core.events import (
+    LateLoadEnded,
     ModelLoaded,
     ModelUnloadFailed,
     PinModel,
@@ -64,6 +65,19 @@ class TestLoad:
         assert models.held == 16
         models.loaded(30, "a")
         assert models.held == 8
+
+    def test_a_reload_that_was_given_up_holds_its_memory_twice_until_it_has_ended(self):
+        models = Models(sized(make_profile(a=[10], b=[10]), a=8, b=8), streams="ab", budget_bytes=16)
+        models.hold(0, "a")
+        models.loaded(1, "a")
+        models.at(10, RequestLoad("a"))
+        models.failed(20, "a", "timed out", lingers=True)
+        assert models.held == 16
+        assert calls(models.frames(21, "a", "b")) == "a"
+        assert calls(models.at(25, RequestLoad("a"))) == ""
+        assert calls(models.at(26, LateLoadEnded("a"))) == "+a"
+        models.loaded(27, "a")
+        assert models.held == 16, "a is there, and b comes"
 
     def test_a_corrupt_new_version_changes_nothing(self):
         models = resident("a", room=2)

@@ -7,6 +7,7 @@ from gateway.core.config import Replacement
 from gateway.core.events import (
     CloseStream,
     FrameCancelled,
+    LateLoadEnded,
     ModelLoaded,
     ModelLost,
     ModelUnloaded,
@@ -354,6 +355,36 @@ class TestFailure:
         assert models.view("a").retry_ns == 1_050_000_000
         again = models.frames(1050, "a")
         assert (calls(again), reasons(again)) == ("+a", ["retry"])
+
+    def test_what_was_given_up_holds_its_memory_until_it_has_ended(self):
+        models = Models(max_models=1, backoff_ns=1_000_000)
+        models.frames(1, "a", "b")
+        assert calls(models.failed(50, "a", "timed out", lingers=True)) == ""
+        assert (models.states(), models.held) == ({"failed": "a"}, 1)
+        came = models.frames(100, "a")  # the pause is over, the load is not
+        assert only(came, DropFrames).reason == "model_load_failed: timed out"
+        assert calls(came) == ""
+        assert calls(models.at(200, LateLoadEnded("a"))) == "+b"
+        assert models.held == 1
+        models.at(201, LateLoadEnded("a"), LateLoadEnded("b"), LateLoadEnded("nobody"))
+        assert models.held == 1
+
+    def test_what_was_given_up_is_tried_again_when_it_has_ended(self):
+        models = Models(max_models=1, streams="", backoff_ns=1_000_000)
+        models.stream("cam", "a", deadline=200, service_class=ServiceClass.REAL_TIME)
+        models.failed(50, "a", lingers=True)
+        assert calls(models.at(100)) == ""
+        assert models.wakeup != 51
+        again = models.at(150, LateLoadEnded("a"))
+        assert (calls(again), reasons(again)) == ("+a", ["retry"])
+
+    def test_what_was_given_up_is_forgotten_with_the_worker(self):
+        models = Models(max_models=1, backoff_ns=1_000_000)
+        models.frames(1, "a")
+        models.failed(50, "a", lingers=True)
+        models.at(60, WorkerLost(LOCAL_WORKER))
+        assert models.held == 0
+        assert calls(models.at(70, WorkerBack(LOCAL_WORKER)) + models.frames(71, "a")) == "+a"
 
     def test_pauses_grow_to_a_limit_and_a_success_ends_them(self):
         models = Models(max_models=1, backoff_ns=1_000_000, longest_backoff_ns=5_000_000)

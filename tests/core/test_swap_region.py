@@ -20,6 +20,7 @@ from gateway.core.events import (
     HoldModel,
     JobFailed,
     JobFinished,
+    LateLoadEnded,
     ModelLoaded,
     ModelLoadFailed,
     ModelLost,
@@ -261,6 +262,15 @@ class TestFailures:
         assert bench.frame(1410, "a") == []  # the pause of 1 s is over
         assert bench.at(1600) == ["unload b (swap)"]
         assert bench.engine.snapshot().memory.held == 1
+
+    def test_a_load_that_was_given_up_and_has_not_ended(self):
+        bench = pair()
+        bench.frame(10, "a", "b")
+        bench.at(400)
+        bench.at(410, ModelLoadFailed("a", "timed out", lingers=True))
+        assert bench.at(500) == []
+        assert bench.engine.snapshot().memory.held == 1
+        assert bench.at(600, LateLoadEnded("a")) == ["load b (swap)"]
 
     def test_a_first_execution_that_fails(self):
         bench = pair()

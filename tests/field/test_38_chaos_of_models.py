@@ -141,10 +141,10 @@ def test_nothing_is_lost_and_nothing_hangs(room, late, length):
             assert tasks.answers["frame met"] > 20, tasks.answers
             assert tasks.answers["loaded"] > 2, tasks.answers
             await let_go(gateway, triton)
-            assert gateway.view().memory.held == 0, "it is not all given back"
+            await until(lambda: gateway.view().memory.held == 0)  # what was given up may have to end first
             await until(lambda: repository.used_bytes == repository.base_bytes)
             assert repository.strays == [], "a frame went to a model that was not there"
-            if room and not late:  # of a load that was given up nobody can say what it holds
+            if room:
                 most = repository.most_bytes - repository.base_bytes
                 assert most <= room["budget_bytes"] + room.get("headroom_bytes", 0)
             assert gateway.arena.free_bytes == gateway.arena.region.size

@@ -11,6 +11,7 @@ from gateway.core.actions import LoadModel, ModelChanged, StartJob, UnloadModel
 from gateway.core.events import (
     JobFailed,
     JobFinished,
+    LateLoadEnded,
     ModelLoaded,
     ModelLoadFailed,
     ModelUnloaded,
@@ -30,7 +31,7 @@ class Unreliable:
         load, unload: At least, at most; where a model has times of its own (`Worker.most`), those are at most.
         leaks: The share of a model's memory that does not come back when it goes.
         fails: The chance that a load fails, in its time or at once.
-        hangs: The chance that one takes all the time that it is given, which is `limit`, and then fails.
+        hangs: The chance that one takes all the time that it is given, which is `limit`, and up to as much again.
         stays: The chance that an unload comes to nothing.
         most: So many of all these at most, for each model; then all goes well.
     """
@@ -69,6 +70,7 @@ class Worker:
         self.lost = False
         self._trouble = Counter()
         self._current = {}
+        self._late = {}
         self._number = 0
 
     # ------------------------------------------------------------ what happens to it
@@ -79,7 +81,7 @@ class Worker:
         for action in actions:
             match action:
                 case LoadModel():
-                    begun.append(self._load(action, now_ns))
+                    begun += self._load(action, now_ns)
                 case UnloadModel():
                     begun.append(self._unload(action, now_ns))
                 case StartJob():
@@ -95,12 +97,16 @@ class Worker:
         If the worker was lost meanwhile it may be, for drivers race, but not while that is set up again.
         """
         model = event.model
+        if isinstance(event, LateLoadEnded):
+            return self._late_ends(model, number)
         if self._current.get(model) != number:
             return model not in self._current and not self.lost and self.rng.random() < 0.5
         del self._current[model]
         match event:
             case ModelLoaded():
                 self.state[model] = "there"
+            case ModelLoadFailed(lingers=True):
+                self.state[model] = "anew" if self.state[model] == "anew" else "late"
             case ModelLoadFailed():
                 if self.state[model] == "anew":
                     self.state[model] = "there"
@@ -114,9 +120,19 @@ class Worker:
                 self.state[model] = "there"
         return True
 
+    def _late_ends(self, model, number):
+        if self._late.get(model) != number:
+            return False
+        del self._late[model]
+        if self.state[model] == "anew":
+            self.state[model] = "there"
+        else:
+            del self.state[model]
+        return True
+
     def called(self, model):
         """Whether a model is coming or going."""
-        return model in self._current
+        return model in self._current or model in self._late
 
     def find(self, model):
         """A model is there, and warm, when the worker is set up."""
@@ -139,6 +155,7 @@ class Worker:
                 self.state.clear()
                 self.warm.clear()
                 self._current.clear()
+                self._late.clear()
             case WorkerBack():
                 self.lost = False
 
@@ -158,10 +175,18 @@ class Worker:
         takes = self._draw(ways.load, model, 0)
         event = ModelLoaded(model)
         if self._goes_wrong(model, ways.fails + ways.hangs):
-            hangs = self.rng.random() * (ways.fails + ways.hangs) < ways.hangs
-            takes = ways.limit if hangs else self.rng.choice([0, takes])
-            event = ModelLoadFailed(model, "timed out" if hangs else "it is broken")
-        return self._begin(model, now_ns + takes * MS, event)
+            if self.rng.random() * (ways.fails + ways.hangs) < ways.hangs:
+                return self._hang(model, now_ns)
+            takes = self.rng.choice([0, takes])
+            event = ModelLoadFailed(model, "it is broken")
+        return [self._begin(model, now_ns + takes * MS, event)]
+
+    def _hang(self, model, now_ns):
+        limit_ns = now_ns + self.ways.limit * MS
+        begun = self._begin(model, limit_ns, ModelLoadFailed(model, "timed out", lingers=True))
+        self._late[model] = self._number = self._number + 1
+        ends_ns = limit_ns + self.rng.randint(1, self.ways.limit) * MS
+        return [begun, (ends_ns, self._number, LateLoadEnded(model))]
 
     def _unload(self, action, now_ns):
         model = action.model
@@ -186,7 +211,7 @@ class Worker:
 
     def _may_begin(self, model):
         assert not self.lost, "the worker is lost"
-        assert model not in self._current, f"{model} comes or goes already"
+        assert not self.called(model), f"{model} comes or goes already"
 
     def _begin(self, model, t_ns, event):
         self._number += 1

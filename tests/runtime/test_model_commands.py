@@ -165,18 +165,19 @@ def test_a_batch_that_cannot_be_warmed_where_a_frame_can_is_no_reason_not_to_use
 def test_a_load_that_never_answers_fails_in_time_and_does_not_stay_when_it_comes() -> None:
     async def main() -> None:
         b = model("b", load_hangs=True)
-        async with one_of_two(b=b, load_timeout_s=0.3) as (gateway, triton):
+        async with one_of_two(b=b, load_timeout_s=0.3, unload_timeout_s=0.5) as (gateway, triton):
             began = time.monotonic()
             with pytest.raises(ModelLoadFailed, match=r"within 0\.3 s"):
                 await gateway.load_model("b")
             assert time.monotonic() - began < 2
+            assert gateway.view().memory.held == 1, "Triton is at it still"
+            await until(lambda: gateway.view().memory.held == 0)
             stream = await best_effort(gateway, "a")
             [ticket] = gateway.submit(stream, frame(1))
             assert (await ticket.result).outcome is Outcome.MET  # others are served meanwhile
             b.load_hangs = False
-            await until(lambda: b.loaded)
-            await until(lambda: not b.loaded)
-            assert ("unload", "b") in calls(triton)
+            await until(lambda: ("unload", "b") in calls(triton) and not b.loaded)
+            assert b.loads == 1
 
     asyncio.run(main())
 

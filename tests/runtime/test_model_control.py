@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.core.actions import LoadModel, UnloadModel
-from gateway.core.events import Event, ModelLoaded, ModelLoadFailed, ModelUnloaded, ModelUnloadFailed
+from gateway.core.events import Event, LateLoadEnded, ModelLoaded, ModelLoadFailed, ModelUnloaded, ModelUnloadFailed
 from gateway.core.types import Category
 from gateway.errors import ModelNotLoaded
 from gateway.runtime.memory_probe import MemoryProbe
@@ -156,14 +156,79 @@ def test_a_load_without_an_answer_fails_in_time_and_is_undone_should_it_come() -
             assert time.monotonic() - began < 1
             assert isinstance(event, ModelLoadFailed)
             assert "0.2 s" in event.reason
-            assert rig.models.late == {"b"}
+            assert event.lingers
+            assert rig.models.late == rig.models.waiting == {"b"}
             b.load_hangs = False
-            await until(lambda: b.loaded)
-            rig.models.undo("b")
-            assert rig.models.busy("b")
-            await until(lambda: not b.loaded and rig.models.quiet)
+            await until(lambda: len(rig.events) == 2)
+            assert rig.events[1] == LateLoadEnded("b")
+            assert not b.loaded
+            assert rig.models.quiet
             assert rig.models.late == set()
-            assert len(rig.events) == 1  # the engine has given it up already
+
+    asyncio.run(main())
+
+
+def test_a_load_that_was_given_up_and_fails_later_has_ended_too() -> None:
+    async def main() -> None:
+        b = Model("b", loaded=False, load_hangs=True, load_error="its file is cut off")
+        async with rig_on(b, load_s=0.1) as rig:
+            await rig.load("b")
+            b.load_hangs = False
+            await until(lambda: len(rig.events) == 2)
+            assert rig.events[1] == LateLoadEnded("b")
+            assert rig.triton.log("unload") == []
+
+    asyncio.run(main())
+
+
+def test_a_reload_that_was_given_up_is_over_when_triton_says_so_and_not_undone() -> None:
+    async def main() -> None:
+        b = Model("b")
+        async with rig_on(b, load_s=0.1) as rig:
+            await rig.load("b")
+            b.load_hangs, b.next_versions = True, ("2",)
+            event = await rig.load("b", "reload")
+            assert isinstance(event, ModelLoadFailed)
+            assert event.lingers
+            b.load_hangs = False
+            await until(lambda: len(rig.events) == 3)
+            assert rig.events[2] == LateLoadEnded("b")
+            assert rig.triton.log("unload") == []
+
+    asyncio.run(main())
+
+
+def test_what_was_loaded_late_and_would_not_go_is_still_held() -> None:
+    async def main() -> None:
+        b = Model("b", loaded=False, load_hangs=True, unload_error="it is in use")
+        async with rig_on(b, load_s=0.1) as rig:
+            await rig.load("b")
+            b.load_hangs = False
+            await until(lambda: rig.triton.log("unload") and rig.models.quiet)
+            assert len(rig.events) == 1
+            assert rig.models.late == {"b"}
+            assert rig.models.waiting == set()
+            b.unload_error = ""
+            rig.models.undo("b")  # as the watch does
+            await until(lambda: len(rig.events) == 2)
+            assert rig.events[1] == LateLoadEnded("b")
+
+    asyncio.run(main())
+
+
+def test_a_load_that_hangs_does_not_keep_its_memory_from_others_for_ever() -> None:
+    async def main() -> None:
+        b = Model("b", loaded=False, load_hangs=True)
+        async with rig_on(b, load_s=0.1, unload_s=0.2) as rig:
+            await rig.load("b")
+            began = time.monotonic()
+            await until(lambda: len(rig.events) == 2)
+            assert time.monotonic() - began > 0.15
+            assert rig.events[1] == LateLoadEnded("b")
+            b.load_hangs = False
+            await until(lambda: rig.triton.log("unload") and rig.models.quiet)
+            assert len(rig.events) == 2
+            assert rig.models.late == set()
 
     asyncio.run(main())
 
