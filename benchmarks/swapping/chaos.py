@@ -187,7 +187,12 @@ async def back(triton: EmbeddedTriton, gateway: Gateway, feed: Feed) -> dict[str
 async def _ready_s(url: str) -> float:
     """Return when Triton answered that it is ready."""
     await asyncio.sleep(2 * _POLL_S)  # the one that was killed does not any more
-    async with triton_client.InferenceServerClient(url) as client, asyncio.timeout(_RETURN_LIMIT_S):
+    # By itself gRPC waits for 1 s and more between attempts to connect, and Triton would be seen too late.
+    at_once = [(f"grpc.{name}_reconnect_backoff_ms", 50) for name in ("initial", "min", "max")]
+    async with (
+        triton_client.InferenceServerClient(url, channel_args=at_once) as client,
+        asyncio.timeout(_RETURN_LIMIT_S),
+    ):
         while True:
             with suppress(InferenceServerException):
                 if await client.is_server_ready():
