@@ -221,6 +221,7 @@ class TritonModels:
             await call
         except BackendError as error:
             raise BackendError(f"{error.message}{next_step(model, error.message)}", error.code) from None
+        self.late.discard(model)  # one that hung before this one is over, too: Triton does one after the other
         try:
             await self.in_use.take_in(model)
             self.brought[model] = None

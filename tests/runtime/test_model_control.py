@@ -233,6 +233,20 @@ def test_a_load_that_hangs_does_not_keep_its_memory_from_others_for_ever() -> No
     asyncio.run(main())
 
 
+def test_a_model_that_is_loaded_after_a_load_that_hung_is_not_late_any_more() -> None:
+    async def main() -> None:
+        b = Model("b", loaded=False, load_hangs=True)
+        async with rig_on(b, load_s=2, unload_s=0.1) as rig:
+            await rig.load("b")
+            await until(lambda: len(rig.events) == 2)
+            b.load_hangs = False
+            assert isinstance(await rig.load("b"), ModelLoaded)
+            assert rig.models.late == set()
+            assert rig.triton.log("unload") == []
+
+    asyncio.run(main())
+
+
 def test_a_load_begins_when_what_is_undone_is_gone() -> None:
     async def main() -> None:
         b = Model("b", unload_delay_s=0.2)
