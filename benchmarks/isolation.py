@@ -44,8 +44,9 @@ import httpx
 import numpy as np
 import uvloop
 
+from benchmarks.frame_path.processes import on_cores
 from benchmarks.http_load import Answer, Pool, load, send_at
-from benchmarks.limit import MODELS, SIZE, asked, cores_and_models, kinds, on_core
+from benchmarks.limit import MODELS, SIZE, asked, cores_and_models, kinds
 from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, StreamSpec
 from gateway.runtime.profile_file import read_profile, write_profile
@@ -285,10 +286,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         triton = EmbeddedTriton(repository, folder / "triton.log", intra_op_threads=1)
-        with on_core(cores[-1]):
+        with on_cores(cores[-1:]):
             triton.start()
         try:
-            with on_core(cores[0]):
+            with on_cores(cores[:1]):
                 profile = read_profile(arguments.profile) if arguments.profile else _measured(triton.grpc_url)
                 with served(profile, triton.grpc_url, folder) as url:
                     found = uvloop.run(rounds(url, profile, arguments.seconds, arguments.pairs))

@@ -23,8 +23,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from typing import Any
 import numpy as np
 import uvloop
 
+from benchmarks.frame_path.processes import on_cores
 from gateway.core.engine import Engine
 from gateway.core.events import RegisterStream
 from gateway.core.profile import Profile
@@ -90,17 +90,6 @@ class Camera:
                 self.tickets += gateway.submit(self.stream_id, picture)
             except FrameSurplus:
                 self.refused += 1  # the loop was so late with the one before
-
-
-@contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """Run this thread, and what it starts, on one core."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 async def ready(gateway: Gateway) -> None:
@@ -257,13 +246,13 @@ def main() -> None:
     cores, repository = cores_and_models()
     with tempfile.TemporaryDirectory() as folder:
         triton = EmbeddedTriton(repository, Path(folder) / "triton.log", intra_op_threads=1)
-        with on_core(cores[-1]):
+        with on_cores(cores[-1:]):
             triton.start()
         try:
             settings = Settings(models=list(MODELS))
             group = settings.triton.model_copy(update={"url": triton.grpc_url, "backoff_max_ms": 200.0})
             settings = settings.model_copy(update={"triton": group})
-            with on_core(cores[0]):
+            with on_cores(cores[:1]):
                 found = uvloop.run(run(settings, arguments.seconds))
         finally:
             triton.stop()

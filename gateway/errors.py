@@ -371,6 +371,14 @@ class ArenaTooSmall(FramegateError):
     title = "The frame arena is too small for this stream"
 
 
+class ArenaNotLocked(FramegateError):
+    """`arena.lock` is ``on``, and the system does not allow it; the detail names the limit."""
+
+    code = "arena_not_locked"
+    status = 500
+    title = "The frame arena cannot be locked into memory"
+
+
 class TritonUnavailable(FramegateError):
     """Triton cannot be reached, or does not answer in time."""
 

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class TritonSettings(Group):
     """The Triton that runs the models."""
 
     url: str = Field("127.0.0.1:8001", min_length=1, description="host:port of Triton's gRPC endpoint.")
+    http_url: str = Field(
+        "",
+        description="host:port of the same Triton's HTTP endpoint, over which calls whose frames lie in shared memory "
+        "cost less; empty: that of the embedded Triton, else none, and all goes over gRPC.",
+    )
     shared_memory: SharedMemory = Field(
         SharedMemory.AUTO, description="`auto`: shared memory if Triton can open it, else in the message; `off`: never."
     )
@@ -101,15 +106,18 @@ class TritonSettings(Group):
         256 * MIB,
         ge=MIB,
         le=2_147_483_647,
-        description="Largest gRPC message, both ways, when tensors travel inside it.",
+        description="Largest message, both ways, when tensors travel inside it.",
     )
 
-    @field_validator("url")
+    @field_validator("url", "http_url")
     @classmethod
-    def _host_and_port(cls, value: str) -> str:
+    def _host_and_port(cls, value: str, info: ValidationInfo) -> str:
+        if not value and info.field_name == "http_url":
+            return value
         found = _ADDRESS.fullmatch(value)
         if found is None:
-            raise ValueError(f"{value!r} is not host:port, as in 127.0.0.1:8001; there is no scheme and no path")
+            port = 8000 if info.field_name == "http_url" else 8001
+            raise ValueError(f"{value!r} is not host:port, as in 127.0.0.1:{port}; there is no scheme and no path")
         if not 0 < int(found[1]) <= MAX_PORT:
             raise ValueError(f"{found[1]} is not a TCP port from 1 to {MAX_PORT}")
         return value
@@ -311,6 +319,16 @@ class ArenaSettings(Group):
     """The shared-memory region that frames are received into."""
 
     bytes: int = Field(256 * MIB, ge=4096, le=1 << 40, description="Size of the region; reserved at start.")
+    lock: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Keep it from being swapped out: `auto`, where the limit of locked memory (`ulimit -l`) allows it; "
+        "`on`: or do not start.",
+    )
+    huge_pages: Literal["auto", "off"] = Field(
+        "auto",
+        description="Huge pages where the system allows them: `/dev/shm` mounted with `huge=advise`, `within_size` or "
+        "`always`. The log of the start and `framegate_arena_huge_bytes` say what came of it.",
+    )
 
 
 class LimitsSettings(Group):
@@ -398,6 +416,12 @@ class TelemetrySettings(Group):
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Of the gateway's own log.")
     log_format: Literal["text", "json"] = Field("text", description="One line per event, either way.")
+    log_queue: int = Field(
+        1_000,
+        ge=10,
+        le=1_000_000,
+        description="Lines of the log that may wait to be written; beyond that they are dropped, counted.",
+    )
     decision_log_queue: int = Field(
         10_000,
         ge=100,

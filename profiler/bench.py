@@ -188,7 +188,7 @@ class Bench:
         self._jobs += 1
         arena.reserve(batch, len(frame), batch)
         for _ in range(batch):
-            arena.place(job_id, frame)
+            arena.slot(job_id)[:] = frame
         arena.unreserve()
         now_ns = time.monotonic_ns()
         frames = tuple(Frame("profile", seq, now_ns, now_ns + _HOUR_NS, job_id) for seq in range(batch))

@@ -283,7 +283,7 @@ def _measure(
         ready_timeout_s=options.start_timeout_s,
     )
     with server:
-        group = settings.triton.model_copy(update={"url": server.grpc_url})
+        group = settings.triton.model_copy(update=server.addresses)
         plan = dataclasses.replace(plan, server_pid=server.pid)
         return run(plan, settings.model_copy(update={"triton": group}))
 

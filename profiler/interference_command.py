@@ -117,7 +117,7 @@ def _plan(
 
 def _settings(triton: str | None, model_repository: Path | None, triton_log: Path | None) -> Settings:
     from gateway.settings import Settings
-    from gateway.triton.client import is_loopback
+    from gateway.triton.loopback import is_loopback
 
     if triton is not None and not is_loopback(triton):
         raise ValueError(

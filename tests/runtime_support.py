@@ -77,9 +77,12 @@ async def running_gateway(
 async def gateway_on_stand_in(
     profile: Profile | None = None, *models: object, **options: object
 ) -> AsyncIterator[tuple[Gateway, StandIn]]:
-    async with StandIn(*models) as triton, running_gateway(triton.url, profile, **options) as gateway:
-        triton.calls.clear()
-        yield gateway, triton
+    """A gateway as beside the embedded Triton: calls go over HTTP, if they can."""
+    async with StandIn(*models) as triton:
+        options["triton"] = triton.addresses | options.get("triton", {})
+        async with running_gateway(triton.url, profile, **options) as gateway:
+            triton.calls.clear()
+            yield gateway, triton
 
 
 async def until(condition: Callable[[], object], limit_s: float = 10.0) -> float:

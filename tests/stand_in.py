@@ -1,4 +1,4 @@
-"""A scripted stand-in for Triton's gRPC service: delays, errors, restarts and a call log at will.
+"""A scripted stand-in for Triton: delays, errors, restarts and a call log at will.
 
 It opens shared-memory regions for real, by mapping the file, and its models compute for real. What it cannot
 show is what Triton itself does; that is for the tests marked `e2e`.
@@ -24,6 +24,7 @@ import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tests.stand_in_http import HttpSide
 from tests.stand_in_metrics import MetricsPage
 from tests.stand_in_repository import Call, LoadError, Model, Repository
 
@@ -45,12 +46,14 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         models: By name; see `tests.stand_in_repository.Model` for how each comes and goes.
         repository: How all of them do, what they hold, and what was asked of one that was not there.
         metrics: The page with the device's memory.
+        http: The HTTP side.
     """
 
     def __init__(self, *models: Model) -> None:
         self.models = {model.name: model for model in models or (Model("echo"),)}
         self.repository = Repository(self.models)
         self.metrics = MetricsPage(self.repository)
+        self.http = HttpSide(self)
         self.calls: list[Call] = []
         self.regions: dict[str, mmap.mmap] = {}
         self.delay_s: Callable[[Call], float] = lambda call: 0.0
@@ -66,6 +69,10 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
     @property
     def url(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {"url": self.url, "http_url": f"127.0.0.1:{self.http.port}"}
 
     @property
     def metrics_url(self) -> str:
@@ -85,6 +92,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
         await self.metrics.start()
+        await self.http.start()
 
     async def stop(self) -> None:
         """End like a process that was killed: calls break off, everything is forgotten."""
@@ -93,6 +101,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
             self._server = None
         self.repository.stop()
         await self.metrics.stop()
+        await self.http.stop()
         for memory in self.regions.values():
             memory.close()
         self.regions.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.api.caller import caller_of
 from gateway.telemetry.metrics import Metrics
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -31,6 +32,11 @@ class CountAnswers:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        caller = caller_of(scope)
+        if caller is not None:  # it knows, and nothing need stand between
+            await self._app(scope, receive, send)
+            self._count_call(scope, caller.status or CLIENT_GONE)
+            return
         status = CLIENT_GONE
 
         async def watched(message: Message) -> None:
@@ -40,7 +46,7 @@ class CountAnswers:
             await send(message)
 
         await self._app(scope, receive, watched)
-        self._count(scope["method"] if scope["method"] in METHODS else "other", scope, status)
+        self._count_call(scope, status)
 
     async def _count_handshake(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Count the answer to a WebSocket's handshake, when it is given: the rest may take days."""
@@ -53,6 +59,9 @@ class CountAnswers:
             await send(message)
 
         await self._app(scope, receive, watched)
+
+    def _count_call(self, scope: Scope, status: int) -> None:
+        self._count(scope["method"] if scope["method"] in METHODS else "other", scope, status)
 
     def _count(self, method: str, scope: Scope, status: int) -> None:
         key = (method, _route(scope), status)

@@ -57,6 +57,8 @@ def create_app(gateway: Gateway, settings: Settings, metrics: Metrics | None = N
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # FastAPI's own, which would look for OpenTelemetry's settings at every call.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.api = state
     for router in (frames.router, events.router, streams.router, models.router, health.router, routes.router):

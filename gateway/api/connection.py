@@ -10,24 +10,32 @@ takes nothing of its answer           disconnected after `send_timeout_s`, and t
 asks for a WebSocket                  handed to `gateway.api.ws_connection`
 ====================================  =================================================================
 
-Bodies that are wanted are `gateway.api.uploads`' affair.
+Bodies that are wanted are `gateway.api.uploads`' affair. A large one whose length is known is not parsed, but taken in
+the pieces in which it comes, which saves a copy.
 """
 
 from __future__ import annotations
 
 import asyncio
-from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from gateway.api.caller import CALLER
+from gateway.api.http_cycle import Cycle
 from gateway.api.problems import problem_response
 from gateway.api.write_limit import WriteLimit
 from gateway.errors import HeadTooLarge
+from gateway.runtime.bodies import Piece
 from gateway.settings import LimitsSettings
 
 #: Of the request line and the headers together. Servers commonly take 8 to 64 KiB; ours needs 1.
 HEAD_BYTES = 64 << 10
+#: A body of more than this is not parsed. After it the parser is made anew, which costs as much as copying about this.
+PLAIN_BYTES = 32 << 10
 MS_PER_S = 1_000
 
 
@@ -43,7 +51,15 @@ class Connection(WriteLimit, HttpToolsProtocol):
         self._pending_bytes = 0
         self._head_too_large = False
         self._upgraded = False
+        self._in_message = False
         self._reading: asyncio.TimerHandle | None = None
+        self._running: Cycle | None = None
+        #: Since when nothing is asked, by the loop's clock; None while something is.
+        self._resting_since: float | None = None
+        #: Of the body that is being parsed: what is missing, if its length is known.
+        self._missing_bytes = 0
+        #: Of the body that is not parsed.
+        self._plain_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Wait for the first request."""
@@ -51,22 +67,68 @@ class Connection(WriteLimit, HttpToolsProtocol):
         self._reading = self.loop.call_later(self.read_timeout_s, self._give_up_reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
+        """Stop all timers, and tell the calls."""
         self._stop_reading_timer()
+        super()._unset_keepalive_if_required()
         super().connection_lost(exc)
+        for cycle in (self._running, self.cycle):  # the latter may wait behind the former
+            if isinstance(cycle, Cycle):
+                cycle.lose()
+        self._running = None
+
+    # ------------------------------------------------------------ what comes
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`, and see to it that the client gets on."""
+        rest: Piece = data
+        if not self._plain_bytes and not self._in_message and len(data) > PLAIN_BYTES:
+            end = data.find(b"\r\n\r\n", 0, HEAD_BYTES) + 4
+            if end > 3:  # so that a body which follows may be taken without a parser
+                self._parse(data[:end])
+                rest = memoryview(data)[end:]
+        if self._plain_bytes:
+            rest = self._take_plain(rest)
+        if rest and not self._upgraded and not self.transport.is_closing():
+            self._parse(rest)
+        if not self._upgraded:
+            self._await_client()
+
+    def _parse(self, data: Piece) -> None:
         steps = self._steps
-        super().data_received(data)
+        super().data_received(cast("bytes", data))
         if self._upgraded:
             return
         if self._steps != steps:
             self._pending_bytes = 0
+            if self._missing_bytes > PLAIN_BYTES:
+                self._plain_bytes, self._missing_bytes = self._missing_bytes, 0
         else:
             self._pending_bytes += len(data)
             if self._pending_bytes > HEAD_BYTES and not self.transport.is_closing():
                 self._refuse_head()
+
+    def _take_plain(self, data: Piece) -> Piece:
+        """Take what belongs to the body, and return what follows it."""
+        self._unset_keepalive_if_required()
+        size = min(len(data), self._plain_bytes)
+        self._plain_bytes -= size
+        unread = self.cycle.response_complete  # it was answered without its body
+        if size and not unread:
+            self._cycle.come(data if size == len(data) else memoryview(data)[:size])
+        if not self._plain_bytes:
+            self._in_message = False
+            self.parser = httptools.HttpRequestParser(self)  # the old one waits for the body
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            if not unread:
+                self._cycle.end()
+        return memoryview(data)[size:]
+
+    @property
+    def _cycle(self) -> Cycle:
+        return cast("Cycle", self.cycle)
+
+    def _await_client(self) -> None:
+        """Let a timer run while it is the client's turn."""
         if not self._idle():
             if self._reading is not None:
                 self._stop_reading_timer()
@@ -76,30 +138,121 @@ class Connection(WriteLimit, HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._steps += 1
+        self._in_message = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Run the application, unless the headers are too large."""
+        """Run the application, unless the headers are too large. As uvicorn's, but for our `Cycle`."""
         self._steps += 1
-        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > HEAD_BYTES:
+        size, length = len(self.url), b"0"
+        for name, value in self.headers:
+            size += len(name) + len(value)
+            if name == b"content-length":
+                length = value
+        if size > HEAD_BYTES:
             self._head_too_large = True
             raise HeadTooLarge  # the parser stops, and `send_400_response` is called
-        super().on_headers_complete()
+        self._missing_bytes = int(length)  # the parser has refused what is no number
+        parser, scope = self.parser, cast("dict[str, Any]", self.scope)
+        version = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        if version != "1.1":
+            scope["http_version"] = version
+        if parser.should_upgrade():
+            self._missing_bytes = 0
+            if self._should_upgrade():
+                return
+        url = httptools.parse_url(self.url)
+        raw_path = url.path
+        path = raw_path.decode("ascii")
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + raw_path
+        scope["query_string"] = url.query or b""
+        before = self.cycle
+        cycle = self.cycle = Cycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        scope["extensions"] = {CALLER: cycle}
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:  # pipelined
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Run the application for a call whose turn it is."""
+        self._running = cast("Cycle", cycle)
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """A part of a body is here."""
         self._steps += 1
-        super().on_body(body)
+        self._missing_bytes -= len(body)
+        if not self.cycle.response_complete and not self._is_upgrade():
+            self._cycle.come(body)
 
     def on_message_complete(self) -> None:
         """A request is complete."""
         self._steps += 1
-        super().on_message_complete()
+        self._in_message = False
+        self._missing_bytes = 0
+        if not self._is_upgrade() and not self.cycle.response_complete:
+            self._cycle.end()
+
+    def _is_upgrade(self) -> bool:
+        return self.parser.should_upgrade() and self._should_upgrade()
+
+    # ------------------------------------------------------------ between two calls
+
+    def on_response_complete(self) -> None:
+        """A call has its answer. As uvicorn's, but that one timer serves for many calls."""
+        self._running = None
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._resting_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_later(self.timeout_keep_alive)
+
+    def _look_later(self, delay_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(delay_s, self.timeout_keep_alive_handler)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """The client sends something. The timer runs on, and looks when it goes off."""
+        self._resting_since = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Disconnect a client that has asked nothing for `timeout_keep_alive`."""
+        self.timeout_keep_alive_task = None
+        if self._resting_since is None:
+            return
+        left_s = self._resting_since + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._look_later(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    # ------------------------------------------------------------ what is wrong
 
     def handle_websocket_upgrade(self) -> None:
         """Leave the connection to a WebSocket: nothing of it comes here any more."""
         self._upgraded = True
         self._stop_reading_timer()
+        super()._unset_keepalive_if_required()
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:

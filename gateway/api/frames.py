@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 from urllib.parse import parse_qsl
 
@@ -13,6 +14,8 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.api.answers import ResultsPage
+from gateway.api.binary_results import BINARY_CONTENT, BINARY_HEADERS, BinaryAnswer, wants_binary
+from gateway.api.caller import caller_of
 from gateway.api.limits import refuse
 from gateway.api.post import PostCalls
 from gateway.api.problems import describe
@@ -34,6 +37,7 @@ from gateway.errors import (
     UploadTimeout,
     ValidationFailed,
 )
+from gateway.runtime.bodies import Piece
 from gateway.runtime.results import FrameTicket, StreamRecord
 from gateway.runtime.room import body_bytes
 
@@ -61,7 +65,7 @@ class PostFrames(PostCalls):
         stream_id, refused = found[1], self._state.metrics.refused
         try:
             wait = _parse_wait(scope["query_string"])
-            timestamp_ms = _parse_timestamp(scope)
+            timestamp_ms, binary = _parse_headers(scope)
             body = await self._read(stream_id, scope, receive)
         except FramegateError as error:
             refused[error.code] += 1
@@ -77,18 +81,21 @@ class PostFrames(PostCalls):
         del body  # the frames are in the arena: a call that waits holds nothing
         if not wait:
             seqs = [ticket.seq for ticket in tickets]
-            await _answer(send, 202, {"seqs": seqs, "results_url": f"/v1/streams/{stream_id}/results"})
-        elif await self._until_ended(tickets, receive):
+            accepted = {"seqs": seqs, "results_url": f"/v1/streams/{stream_id}/results"}
+            await _answer(scope, send, 202, accepted)
+        elif await self._until_ended(tickets, scope, receive):
             results = [ticket.result.result() for ticket in tickets]
             if (failure := error_of(results)) is not None:
                 raise failure
-            if is_large(results) and scope["http_version"] != "1.0":  # which knows no answer of unknown length
+            if binary:
+                await BinaryAnswer(results, {})(scope, receive, send)
+            elif is_large(results) and scope["http_version"] != "1.0":  # which knows no answer of unknown length
                 await PagedAnswer(results, {})(scope, receive, send)
             else:
-                await _answer(send, 200, {"results": [frame_result(result) for result in results]})
+                await _answer(scope, send, 200, {"results": [frame_result(result) for result in results]})
 
-    async def _read(self, stream_id: str, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body; what can be refused without it is refused before it is read."""
+    async def _read(self, stream_id: str, scope: Scope, receive: Receive) -> list[Piece] | None:
+        """Return the body as it came; what can be refused without it is refused before it is read."""
         self._state.check_not_stopping()
         record = find_stream(self._state, stream_id)
         limits = self._limits
@@ -98,10 +105,26 @@ class PostFrames(PostCalls):
             _check_size(announced, record)
         uploads = self._state.uploads
         with uploads.place(stream_id, announced or limit_bytes, body_bytes(record)) as place:
-            return await uploads.read(scope, receive, limit_bytes, promised=place > 0)
+            return await uploads.read_pieces(scope, receive, limit_bytes, promised=place > 0)
 
-    async def _until_ended(self, tickets: Sequence[FrameTicket], receive: Receive) -> bool:
+    async def _until_ended(self, tickets: Sequence[FrameTicket], scope: Scope, receive: Receive) -> bool:
         """Wait for all results; False if the client went away first, and its frames are cancelled."""
+        caller = caller_of(scope)
+        if caller is None:
+            return await self._until_ended_or_gone(tickets, receive)
+        caller.when_gone(partial(self._cancel, tickets))
+        try:
+            for ticket in tickets:  # those of one job end at one time: the first wakes us, the others are there
+                await ticket.result
+        except asyncio.CancelledError:
+            self._cancel(tickets)
+            raise
+        finally:
+            caller.when_gone(None)
+        return not caller.disconnected
+
+    async def _until_ended_or_gone(self, tickets: Sequence[FrameTicket], receive: Receive) -> bool:
+        """Do the same where only ASGI says that the client went away."""
         watcher = asyncio.ensure_future(self._cancel_when_gone(tickets, receive))
         try:
             # Unlike an await of the futures themselves, this leaves them alone if the call is cut off.
@@ -150,29 +173,43 @@ def _parse_wait(query_string: bytes) -> bool:
     return wait
 
 
-def _parse_timestamp(scope: Scope) -> float | None:
+def _parse_headers(scope: Scope) -> tuple[float | None, bool]:
+    """Return the sender's own time of the frames, and whether results are to be binary."""
+    timestamp_ms, binary = None, False
     for name, value in scope["headers"]:
-        if name == TIMESTAMP_HEADER:
-            try:
-                timestamp_ms = float(value)
-            except ValueError:
-                timestamp_ms = math.nan
-            if not math.isfinite(timestamp_ms):
-                raise ValidationFailed("The header Framegate-Timestamp-Ms is not a number.", errors=[])
-            return timestamp_ms
-    return None
+        if name == TIMESTAMP_HEADER and timestamp_ms is None:
+            timestamp_ms = _parse_timestamp(value)
+        elif name == b"accept":
+            binary = binary or wants_binary(value)
+    return timestamp_ms, binary
 
 
-async def _answer(send: Send, status: int, content: object) -> None:
+def _parse_timestamp(value: bytes) -> float:
+    try:
+        timestamp_ms = float(value)
+    except ValueError:
+        timestamp_ms = math.nan
+    if not math.isfinite(timestamp_ms):
+        raise ValidationFailed("The header Framegate-Timestamp-Ms is not a number.", errors=[])
+    return timestamp_ms
+
+
+async def _answer(scope: Scope, send: Send, status: int, content: object) -> None:
     body = dump(content)
     headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+    if (caller := caller_of(scope)) is not None:
+        await caller.answer(status, headers, body)
+        return
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 @router.get(
     "/{stream_id}/results",
-    responses={200: {"model": ResultsPage}, **describe(StreamNotFound, ValidationFailed)},
+    responses={
+        200: {"model": ResultsPage, "content": BINARY_CONTENT, "headers": BINARY_HEADERS},
+        **describe(StreamNotFound, ValidationFailed),
+    },
 )
 async def get_results(
     stream_id: str, query: Annotated[ResultsQuery, Query()], request: Request, state: State
@@ -186,6 +223,8 @@ async def get_results(
         "next_after": max((result.seq for result in results), default=query.after),
         "state": find_stream(state, stream_id).state,
     }
+    if any(wants_binary(value.encode("latin-1")) for value in request.headers.getlist("accept")):
+        return BinaryAnswer(results, rest)
     if is_large(results) and request.scope["http_version"] != "1.0":
         return PagedAnswer(results, rest)
     page = {"results": [frame_result(result) for result in results], **rest}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -13,6 +15,8 @@ from gateway.errors import EngineFailed, NothingServed, Stopping, TritonUnavaila
 
 router = APIRouter(tags=["health"])
 
+#: How long metrics are written before others get their turn.
+_TURN_S = 0.001
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
@@ -38,4 +42,10 @@ async def ready(request: Request, state: State) -> Response:
 @router.get("/metrics", responses=_TEXT, response_class=Response)
 async def metrics(state: State) -> Response:
     """Return the metrics in Prometheus' text format."""
-    return Response(state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+    written, began = [], time.monotonic()
+    for piece in state.metrics.pieces():
+        written.append(piece)
+        if time.monotonic() - began > _TURN_S:
+            await asyncio.sleep(0)
+            began = time.monotonic()
+    return Response(b"".join(written), media_type=CONTENT_TYPE_LATEST)

@@ -21,12 +21,12 @@ ABSENT = "absent"
 
 def entries(gateway: Gateway, views: Iterable[ModelView]) -> list[ModelEntry]:
     """Return these models of `gateway` as they stand."""
-    now_ns, engine, profile = gateway.now_ns, gateway.view(), gateway.profile
+    now_ns, profile = gateway.now_ns, gateway.profile
     shapes: Shapes = defaultdict(lambda: defaultdict(set))
     for each in profile.entries:
         shapes[each.model][each.version].add(each.shape)
     single: Shapes = defaultdict(lambda: defaultdict(set))
-    for category in engine.limited:
+    for category in gateway.limited:
         single[category.model][category.version].add(category.shape)
     listed: dict[str, dict[str, IndexEntry]] = defaultdict(dict)
     for line in gateway.model_facts.states():
@@ -41,7 +41,7 @@ def entries(gateway: Gateway, views: Iterable[ModelView]) -> list[ModelEntry]:
             state=view.state.value,
             reason=_reason(gateway, view),
             versions=_versions(listed[view.model], shapes[view.model], single[view.model]),
-            **_bytes(view, sizes.get(view.model), in_bytes=engine.memory.unit == "bytes"),
+            **_bytes(view, sizes.get(view.model), in_bytes=gateway.memory.unit == "bytes"),
             pins=list(view.pins),
             swap_region=view.region,
             barred=view.barred,

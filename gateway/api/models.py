@@ -78,7 +78,7 @@ async def list_models(state: State) -> ModelList:
     Before Triton has answered for the first time there are none.
     """
     gateway = state.gateway
-    return ModelList(models=entries(gateway, gateway.model_views()), memory=memory(gateway.view().memory))
+    return ModelList(models=entries(gateway, gateway.model_views()), memory=memory(gateway.memory))
 
 
 @router.post(

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from gateway.api.answers import FrameOutcomes, FramesAccepted
+from gateway.api.binary_results import BINARY_CONTENT, BINARY_HEADERS
 from gateway.api.frames import ERRORS, PostFrames
 from gateway.api.model_schemas import LoadRequest, PinRequest, UnloadRequest
 from gateway.api.problems import PROBLEM_SCHEMA, V2, describe
@@ -72,6 +73,11 @@ def _replace_validation_answer(responses: dict[str, Any]) -> None:
         responses["422"]["content"] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
+def _with_binary(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the documentation of an answer with results, with their other form."""
+    return {**answer, "headers": BINARY_HEADERS, "content": {**answer["content"], **BINARY_CONTENT}}
+
+
 def _post_frames() -> dict[str, Any]:
     def answer(model: type[BaseModel], text: str) -> dict[str, Any]:
         schema = {"$ref": f"#/components/schemas/{model.__name__}"}
@@ -111,7 +117,7 @@ def _post_frames() -> dict[str, Any]:
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
         "responses": {
-            "200": answer(FrameOutcomes, "All frames have ended."),
+            "200": _with_binary(answer(FrameOutcomes, "All frames have ended.")),
             "202": answer(FramesAccepted, "The frames are in."),
             **{str(status): text for status, text in problems.items()},
         },

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.api.caller import caller_of
 from gateway.errors import FramegateError, MethodNotAllowed, NotFound, UnsupportedMediaType, ValidationFailed
 from gateway.wording import in_words
 
@@ -170,11 +171,12 @@ class LastHandler:
             started = started or message["type"] in _STARTS
             await send(message)
 
+        caller = caller_of(scope) if scope["type"] == "http" else None
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watched if caller is None else send)
         except Exception:
             logger.exception("unexpected error while answering %s", scope.get("method", "a WebSocket"))
-            if not started:
+            if not started and (caller is None or caller.status is None):
                 answer = problem_response(FramegateError("See the gateway's log."), path=scope["path"])
                 await answer(scope, receive, send)
             elif scope["type"] == "websocket":

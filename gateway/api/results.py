@@ -22,24 +22,13 @@ from gateway.core.types import Outcome
 from gateway.errors import FrameCancelled, FrameExpired, FrameFailed, FramegateError
 from gateway.runtime.model_errors import of_frame
 from gateway.runtime.results import FrameResult
+from gateway.triton.tensors import BYTES, DTYPES
 
 #: Outputs of an answer that is written at once, as bytes of their arrays: at most 1 MB of JSON.
 AT_ONCE_BYTES = 64 << 10
 
-_DATATYPES = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "float32": "FP32",
-    "float64": "FP64",
-}
+#: By numpy's type: looking one up by its name would make that name, which takes longer than writing a small result.
+_DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 
 
 def dump(content: object) -> bytes:
@@ -47,17 +36,28 @@ def dump(content: object) -> bytes:
     return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def datatype_of(row: npt.NDArray[Any]) -> str:
+    """Return Triton's name of an output's type."""
+    return _DATATYPES.get(row.dtype, BYTES)
+
+
 def tensor(row: npt.NDArray[Any]) -> dict[str, Any]:
     """Return one output of one frame; `BYTES` elements are decoded as UTF-8, what is not gets U+FFFD."""
-    datatype = _DATATYPES.get(row.dtype.name)
-    if datatype is None:
+    datatype = datatype_of(row)
+    if datatype == BYTES:
         strings = [x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in row.ravel().tolist()]
-        return {"datatype": "BYTES", "shape": row.shape, "data": strings}
+        return {"datatype": datatype, "shape": row.shape, "data": strings}
     return {"datatype": datatype, "shape": row.shape, "data": np.ascontiguousarray(row).ravel()}
 
 
 def frame_result(result: FrameResult) -> dict[str, Any]:
     """Return the members of `answers.FrameOutcome`."""
+    outputs = None if result.outputs is None else {name: tensor(row) for name, row in result.outputs.items()}
+    return frame_fields(result, outputs)
+
+
+def frame_fields(result: FrameResult, outputs: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the members of `answers.FrameOutcome`, with `outputs` as they are to be written."""
     return {
         "seq": result.seq,
         "outcome": result.outcome.value,
@@ -72,7 +72,7 @@ def frame_result(result: FrameResult) -> dict[str, Any]:
         "demoted": result.demoted,
         "timestamp_ms": result.timestamp_ms,
         "version": result.version or None,
-        "outputs": None if result.outputs is None else {name: tensor(row) for name, row in result.outputs.items()},
+        "outputs": outputs,
     }
 
 

@@ -74,6 +74,7 @@ class ApiState:
         if not self._started:
             self._started = True
             await self.gateway.start()
+            self.metrics.stalls.start()
 
     async def stop_gateway(self) -> None:
         """Stop the gateway once, whoever asks first, and return when that is done."""
@@ -85,6 +86,7 @@ class ApiState:
     async def _end(self) -> None:
         await self.gateway.stop()
         await self.parser.close()
+        self.metrics.stalls.stop()
 
     def check_not_stopping(self) -> None:
         """Refuse what would only be cut off.

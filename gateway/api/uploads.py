@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
 
 from starlette.types import Receive, Scope
 
-from gateway.errors import BodyTooLarge, Stopping, UploadsFull, UploadTimeout
+from gateway.api.caller import Caller, caller_of
+from gateway.errors import BodyTooLarge, FramegateError, Stopping, UploadsFull, UploadTimeout
+from gateway.runtime.bodies import Piece, joined
+
+
+class Place:
+    """Of a camera among all bodies, while this is entered; 0 bytes if it is not given one."""
+
+    __slots__ = ("_placed", "_size", "_stream_id")
+
+    def __init__(self, placed: set[str], stream_id: str, size: int) -> None:
+        self._placed = placed
+        self._stream_id = stream_id
+        self._size = size
+
+    def __enter__(self) -> int:
+        if self._stream_id in self._placed:
+            self._size = 0
+        elif self._size:
+            self._placed.add(self._stream_id)
+        return self._size
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._size:
+            self._placed.discard(self._stream_id)
 
 
 class Uploads:
@@ -34,33 +61,33 @@ class Uploads:
         self._kept_bytes = kept_bytes
         self._limit_bytes = limit_bytes
         self._timeout_s = timeout_s
-        #: Oldest first, with the time when each is over. One timer for all, as a timer for each would cost a frame's
-        #: call some 10 us: it stands for a body that was the oldest, and looks at its successors when it goes off.
-        self._reading: dict[asyncio.Timeout, float] = {}
+        #: What ends each wait for a body, oldest first, with the time when it is over. One timer for all, as a timer
+        #: for each would cost a frame's call some 10 us: it stands for a body that was the oldest, and looks at its
+        #: successors when it goes off.
+        self._reading: dict[Callable[[], None], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def place(self, stream_id: str, size: int, most: int) -> Iterator[int]:
-        """Promise a camera a place for what it sends; give the size of that place.
+    def place(self, stream_id: str, size: int, most: int) -> Place:
+        """Promise a camera a place for what it sends, while the answer is entered; it gives the size of that place.
 
         It is 0 while something else of the camera has it, and where `size` is over `most`, what its contract allows.
         """
-        if stream_id in self.placed or size > most:
-            yield 0
-            return
-        self.placed.add(stream_id)
-        try:
-            yield size
-        finally:
-            self.placed.discard(stream_id)
+        return Place(self.placed, stream_id, 0 if size > most else size)
 
     def give_up(self) -> None:
         """Wait for no body any more: those that are not complete end in `Stopping`, now and later."""
         self._timeout_s = 0.0
-        for timeout in self._reading:
-            _expire(timeout)
+        for end_wait in list(self._reading):
+            end_wait()
 
     async def read(self, scope: Scope, receive: Receive, limit_bytes: int, *, promised: bool = False) -> bytes | None:
+        """Read the whole body as `read_pieces` does, and join it."""
+        pieces = await self.read_pieces(scope, receive, limit_bytes, promised=promised)
+        return None if pieces is None else joined(pieces)
+
+    async def read_pieces(
+        self, scope: Scope, receive: Receive, limit_bytes: int, *, promised: bool = False
+    ) -> list[Piece] | None:
         """Read the whole body; None if the client went away before its end.
 
         A body that is `promised` a place is not refused for others that are not.
@@ -72,44 +99,76 @@ class Uploads:
             Stopping: It was given up.
         """
         announced = check_announced(scope, limit_bytes)
-        held = size = 0
-        chunks: list[bytes] = []
-        timeout = asyncio.timeout(None)
+        caller = caller_of(scope)
+        if caller is not None and caller.complete:
+            return self._whole(caller, limit_bytes, promised=promised)
+        upload = _Upload(self, limit_bytes, promised=promised)
         try:
-            held = self.hold(announced or 0, promised=promised)
-            async with timeout:
-                self._begin(timeout)
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    chunk = message.get("body", b"")
-                    size += len(chunk)
-                    if size > limit_bytes:
-                        raise _too_large("longer than", limit_bytes)
-                    if size > held:
-                        held += self.hold(size - held, promised=promised)
-                    chunks.append(chunk)
-                    if not message.get("more_body", False):
-                        # Of a short body this is the only chunk, and no copy is made.
-                        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            upload.expect(announced or 0)
+            return await (self._receive(receive, upload) if caller is None else self._gather(caller, upload))
         except TimeoutError:
             if self._timeout_s == 0:
                 raise Stopping(retry_after_s=5) from None
             raise UploadTimeout(
-                f"After {self._timeout_s:g} s there are {size} bytes of the body"
+                f"After {self._timeout_s:g} s there are {upload.size} bytes of the body"
                 + ("." if announced is None else f", of {announced}.")
             ) from None
         finally:
-            self._reading.pop(timeout, None)
-            self.release(held, promised=promised)
+            upload.release()
 
-    def _begin(self, timeout: asyncio.Timeout) -> None:
-        loop = asyncio.get_running_loop()
+    def _whole(self, caller: Caller, limit_bytes: int, *, promised: bool) -> list[Piece] | None:
+        """Return a body that is here already."""
+        size, pieces = caller.size, caller.take()
+        if size > limit_bytes:
+            raise _too_large("longer than", limit_bytes)
+        self._check_room(size, promised=promised)
+        return None if caller.disconnected else pieces
+
+    async def _gather(self, caller: Caller, upload: _Upload) -> list[Piece] | None:
+        """Let the connection gather the body."""
+        try:
+            upload.grow(caller.size)
+            await self._wait(caller, upload)
+        finally:
+            pieces = caller.take()  # thrown away, if it is refused
+        return None if caller.disconnected else pieces
+
+    async def _wait(self, caller: Caller, upload: _Upload) -> None:
         if self._timeout_s == 0:
-            timeout.reschedule(loop.time())
-            return
-        self._reading[timeout] = end = loop.time() + self._timeout_s
+            raise TimeoutError
+        end_wait = caller.give_up
+        self._begin(end_wait)
+        try:
+            await caller.wait(upload.grow)
+        finally:
+            self._reading.pop(end_wait, None)
+
+    async def _receive(self, receive: Receive, upload: _Upload) -> list[Piece] | None:
+        """Read the body by ASGI's means."""
+        pieces: list[Piece] = []
+        timeout = asyncio.timeout(None)
+        end_wait = partial(_expire, timeout)
+        try:
+            async with timeout:
+                if self._timeout_s == 0:
+                    end_wait()
+                else:
+                    self._begin(end_wait)
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    piece = message.get("body", b"")
+                    upload.grow(upload.size + len(piece))
+                    pieces.append(piece)
+                    if not message.get("more_body", False):
+                        return pieces
+        finally:
+            self._reading.pop(end_wait, None)
+
+    def _begin(self, end_wait: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._reading[end_wait] = end = loop.time() + self._timeout_s
         if self._timer is None:
             self._timer = loop.call_at(end, self._look)
 
@@ -117,20 +176,23 @@ class Uploads:
         """Give up those whose time is over, and set the timer for the next."""
         self._timer = None
         loop = asyncio.get_running_loop()
-        for timeout, end in self._reading.items():
+        for end_wait, end in list(self._reading.items()):
             if end > loop.time():
                 self._timer = loop.call_at(end, self._look)
                 break
-            _expire(timeout)
+            end_wait()
 
     def hold(self, size: int, *, promised: bool = False) -> int:
         """Let `size` bytes more count, until they are released, and return `size`. Raises `UploadsFull`."""
+        self._check_room(size, promised=promised)
+        self._count(size, promised=promised)
+        return size
+
+    def _check_room(self, size: int, *, promised: bool) -> None:
         others_bytes = self.held_bytes - self._promised_bytes
         crowded = not promised and others_bytes + size > self._limit_bytes - self._kept_bytes()
         if crowded or self.held_bytes + size > self._limit_bytes:
             raise UploadsFull(f"Bodies of {self.held_bytes} bytes are on their way already.", retry_after_s=1)
-        self._count(size, promised=promised)
-        return size
 
     def release(self, size: int, *, promised: bool = False) -> None:
         """So many of the bytes held are gone."""
@@ -140,6 +202,40 @@ class Uploads:
         self.held_bytes += size
         if promised:
             self._promised_bytes += size
+
+
+class _Upload:
+    """One body on its way: `size` is what has come of it."""
+
+    __slots__ = ("_held", "_limit_bytes", "_promised", "_uploads", "size")
+
+    def __init__(self, uploads: Uploads, limit_bytes: int, *, promised: bool) -> None:
+        self.size = 0
+        self._held = 0
+        self._uploads = uploads
+        self._limit_bytes = limit_bytes
+        self._promised = promised
+
+    def expect(self, size: int) -> None:
+        """So many bytes were announced. Raises `UploadsFull`."""
+        self._held += self._uploads.hold(size, promised=self._promised)
+
+    def grow(self, size: int) -> None:
+        """So many bytes have come, in all. Raises `BodyTooLarge`, `UploadsFull`: then nothing counts any more."""
+        self.size = size
+        try:
+            if size > self._limit_bytes:
+                raise _too_large("longer than", self._limit_bytes)
+            if size > self._held:
+                self.expect(size - self._held)
+        except FramegateError:
+            self.release()  # at once, as others may grow before whoever reads this one is told
+            raise
+
+    def release(self) -> None:
+        """It is not on its way any more."""
+        held, self._held = self._held, 0
+        self._uploads.release(held, promised=self._promised)
 
 
 def _expire(timeout: asyncio.Timeout) -> None:

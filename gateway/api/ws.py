@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.api.problems import problem_response
 from gateway.api.state import ApiState
 from gateway.api.streams import find_stream
-from gateway.api.ws_connection import MESSAGE_LIMIT
 from gateway.api.ws_exchange import Exchange
+from gateway.api.ws_socket import socket_of
 from gateway.errors import FramegateError, NotFound, UpgradeRequired
 from gateway.runtime.results import StreamRecord
 from gateway.runtime.room import body_bytes
@@ -60,15 +60,16 @@ class TakeFrames:
 
     async def _serve(self, record: StreamRecord, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._state.settings.limits
-        limit_messages = (scope.get("extensions") or {}).get(MESSAGE_LIMIT)
+        socket = socket_of(scope)
         most = body_bytes(record)
         with self._state.uploads.place(record.stream_id, most, most) as place:
-            if limit_messages is not None:
-                limit_messages(min(limits.max_body_bytes, limits.max_frames_per_post * record.frame_bytes), place)
+            if socket is not None:
+                limit_bytes = min(limits.max_body_bytes, limits.max_frames_per_post * record.frame_bytes)
+                socket.limit_messages(limit_bytes, place)
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
             self._state.metrics.sockets.inc()
             try:
-                await Exchange(self._state, record, receive, send).serve()
+                await Exchange(self._state, record, receive, send, socket).serve()
             finally:
                 self._state.metrics.sockets.dec()

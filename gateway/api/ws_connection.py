@@ -14,13 +14,16 @@ does not answer a closing handshake   disconnected after `CLOSE_S`
 
 What a message holds counts beside the bodies of HTTP calls (`gateway.api.uploads`), until the application has taken it.
 But for the first and the last two, a problem document says why before the close.
+
+An application that asks for it (`gateway.api.ws_socket`) gets binary messages as they came, and at once. The
+`websockets` library does not see them then (`gateway.api.ws_splitter`); it sees everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -34,20 +37,20 @@ from gateway.api.results import dump
 from gateway.api.state import MS_PER_S, ApiState
 from gateway.api.uploads import Uploads
 from gateway.api.write_limit import WriteLimit
+from gateway.api.ws_socket import BODY, SOCKET, text_header
+from gateway.api.ws_splitter import Splitter
 from gateway.errors import BodyTooLarge, FramegateError, UploadsFull, UploadTimeout
+from gateway.runtime.bodies import Body, MaskedBody, Piece
 
 #: The other side of a close has this long to answer it, and to take what was written before.
 CLOSE_S = 2.0
 #: A fragment may be empty and still takes memory. The largest message in these is 16 KiB a fragment.
 MAX_FRAGMENTS = 4_096
 _NO_TEXT = "the text is not UTF-8"
-#: Key of `scope["extensions"]`: a function that sets the limit of a message, and what of it has a place of its own
-#: among the bodies that are on their way; in bytes.
-MESSAGE_LIMIT = "framegate.message_limit"
 
 
 class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
-    """A server's side of one WebSocket; `socket_class` gives it its limits."""
+    """A server's side of one WebSocket; `socket_class` gives it its limits. Implements `Socket`."""
 
     state: ClassVar[ApiState]
     uploads: ClassVar[Uploads]
@@ -58,10 +61,14 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         self.close_timeout = CLOSE_S
         self._part_bytes = 0
         self._part_since = 0.0
+        self._message_since = 0.0
+        self._splitter: Splitter | None = None
+        self._consumer: Callable[[Body], bool] | None = None
         self._queued: deque[int] = deque()
-        self._queued_bytes = 0
+        self._queued_bytes = self._in_hand_bytes = 0
         self._place_bytes = 0
         self._held = {True: 0, False: 0}  # with a place of its own, and without
+        self._came = False
         self._heard = False
         self._lingers = False
         self._limit_bytes = self.config.ws_max_size
@@ -74,11 +81,18 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions = cast("dict[str, Any]", self.scope["extensions"])
-            extensions[MESSAGE_LIMIT] = self._limit_messages
+            extensions[SOCKET] = self
 
-    def _limit_messages(self, limit_bytes: int, place_bytes: int) -> None:
+    def limit_messages(self, limit_bytes: int, place_bytes: int) -> None:
+        """See `Socket`."""
         self.conn.max_message_size = self._limit_bytes = limit_bytes
         self._place_bytes = place_bytes
+
+    def deliver_to(self, consumer: Callable[[Body], bool] | None) -> None:
+        """See `Socket`."""
+        self._consumer = consumer
+        if consumer is not None and self._splitter is None and not self._came:
+            self._splitter = Splitter(self._limit_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and hold nothing."""
@@ -86,7 +100,8 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
             self._reading.cancel()
             self._reading = None
         self._queued.clear()
-        self._part_bytes = self._queued_bytes = 0
+        self._splitter = self._consumer = None
+        self._part_bytes = self._queued_bytes = self._in_hand_bytes = 0
         self._count_held()
         super().connection_lost(exc)
 
@@ -143,6 +158,7 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(CLOSE_S, self.transport.abort)
         self.frames = []
         self.conn.reader.buffer.clear()
+        self._splitter = None
         self._part_bytes = 0
         self._count_held()
         if self.read_paused or not self.writable.is_set():
@@ -151,23 +167,63 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
     # ------------------------------------------------------------ reading
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data`; what is left is the beginning of a message."""
+        """Take messages out of `data`, and parse the rest; what is left is the beginning of a message."""
         if self._lingers:
             return
         self._heard = True
+        if self._splitter is None:
+            self._came = self.handshake_initiated  # before the application could ask for messages as they come
+            self._parse(data)
+        else:
+            self._split(self._splitter, data)
+        self._count_held()
+        if self._unfinished_bytes and self._reading is None:
+            self._reading = self.loop.call_later(self.read_timeout_s, self._check_reading)
+
+    def _split(self, splitter: Splitter, data: bytes) -> None:
+        """Deliver the messages of `data`, and let the library look at what is between them."""
+        fresh = not splitter.held
+        for part in splitter.feed(data):
+            if isinstance(part, MaskedBody):
+                self._deliver(part)
+                fresh = True
+            else:
+                self._parse(part)
+            if self._lingers:
+                return
+        if fresh and splitter.held:
+            self._message_since = self.loop.time()
+
+    @property
+    def _unfinished_bytes(self) -> int:
+        """What has come of a message, or of two, if one is in fragments."""
+        return self._part_bytes + (0 if self._splitter is None else self._splitter.held)
+
+    def _parse(self, data: Piece) -> None:
+        """Let the library look at `data`."""
         if self._part_bytes == 0:
             self._part_since = self.loop.time()
         self._part_bytes += len(data)
-        super().data_received(data)
+        super().data_received(data)  # type: ignore[arg-type]  # it is appended to a bytearray
         if len(self.frames) > MAX_FRAGMENTS:
             error = BodyTooLarge(f"The message has over {MAX_FRAGMENTS} fragments.", limit_bytes=self._limit_bytes)
             self._fail(error, CloseCode.MESSAGE_TOO_BIG)
         elif not self.frames and len(self.conn.reader.buffer) < self._part_bytes:
             # what is left behind whole frames, which may have been pings
             self._part_bytes, self._part_since = len(self.conn.reader.buffer), self.loop.time()
-        self._count_held()
-        if self._part_bytes and self._reading is None:
-            self._reading = self.loop.call_later(self.read_timeout_s, self._check_reading)
+
+    def _deliver(self, body: MaskedBody) -> None:
+        """A binary message is complete."""
+        if self.close_sent or self.conn.state is not State.OPEN:
+            return
+        if self._consumer is not None and self.queue.empty() and self._consumer(body):
+            return
+        self._queued.append(body.size)
+        self._queued_bytes += body.size
+        self.queue.put_nowait(cast("ASGIReceiveEvent", {"type": "websocket.receive", BODY: body}))
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     def send_receive_event_to_app(self) -> None:
         """A message is complete."""
@@ -191,20 +247,23 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
             self._linger(int(CloseCode.INVALID_DATA), _NO_TEXT)
 
     async def receive(self) -> ASGIReceiveEvent:
-        """Return the next event. While there is one that was not taken, nothing more is read."""
-        message = await self.queue.get()
-        if message["type"] == "websocket.receive" and self._queued:  # else the connection is gone
-            self._queued_bytes -= self._queued.popleft()
+        """Return the next event. While there is one that is not done with, nothing more is read."""
+        if self._in_hand_bytes:
+            self._queued_bytes -= self._in_hand_bytes
+            self._in_hand_bytes = 0
             self._count_held()
         if self.read_paused and self.queue.empty():
             self.read_paused = False
-            self._part_since = self.loop.time()
+            self._part_since = self._message_since = self.loop.time()
             if self.writable.is_set() and not self.transport.is_closing():
                 self.transport.resume_reading()
+        message = await self.queue.get()
+        if message["type"] == "websocket.receive" and self._queued:  # else the connection is gone
+            self._in_hand_bytes = self._queued.popleft()
         return message
 
     def _count_held(self) -> None:
-        size = self._part_bytes + self._queued_bytes
+        size = self._unfinished_bytes + self._queued_bytes
         placed = min(size, self._place_bytes)
         for promised, wanted in ((True, placed), (False, size - placed)):
             more = wanted - self._held[promised]
@@ -221,15 +280,17 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
     def _check_reading(self) -> None:
         """Give up a client that does not finish its message."""
         self._reading = None
-        if self._part_bytes == 0:
+        size = self._unfinished_bytes
+        if size == 0:
             return
-        left_s = self._part_since + self.read_timeout_s - self.loop.time()
+        since = self._part_since if self._part_bytes else self._message_since
+        left_s = since + self.read_timeout_s - self.loop.time()
         if self.read_paused or not self.writable.is_set():  # it is not the client who is slow
             left_s = self.read_timeout_s
         if left_s > 0:
             self._reading = self.loop.call_later(left_s, self._check_reading)
             return
-        text = f"After {self.read_timeout_s:g} s there are {self._part_bytes} bytes of the message."
+        text = f"After {self.read_timeout_s:g} s there are {size} bytes of the message."
         self._fail(UploadTimeout(text), CloseCode.POLICY_VIOLATION)
 
     def keepalive_timeout(self) -> None:
@@ -247,6 +308,15 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         super().send_keepalive_ping()
 
     # ------------------------------------------------------------ writing
+
+    def write_text(self, text: bytes) -> bool:
+        """See `Socket`."""
+        if self.close_sent or self.conn.state is not State.OPEN or not self.writable.is_set() or self.disconnected:
+            return False
+        if self.transport.is_closing():
+            return False
+        self.transport.write(text_header(len(text)) + text)
+        return True
 
     def pause_writing(self) -> None:
         """The client takes nothing: nothing more is read of it, or its pings would be answered without end."""

@@ -2,9 +2,10 @@
 
 ::
 
-    receive ─> _take ─> Gateway.submit ─> tickets ─> outbox ─> send
-                 │ refused                             ^
-                 └── problem document ─────────────────┘
+    socket ──────────┐                             ┌────────────────────> socket
+    receive ─> text ─┴> _take ─> Gateway.submit ─> tickets ─> outbox ─> send
+                          │ refused                  ^
+                          └── problem document ──────┘
 
 A binary message is the body of a frames call: one or more frames, taken whole or not at all. Each of its frames is
 answered by a text message of its own when it has ended, in the order in which frames end; a message that is refused is
@@ -12,6 +13,9 @@ answered by one problem document.
 
 A client that has too many messages unanswered is not read from until it has taken an answer. What it does not take is
 bounded by `gateway.api.unread`; the connection's own bounds are in `gateway.api.ws_connection`.
+
+Between a connection of ours (`gateway.api.ws_socket`) and the gateway nothing is queued while nothing need be: a
+message is taken as its last byte comes, and an answer written as its frame ends. All else goes through tasks.
 """
 
 from __future__ import annotations
@@ -30,8 +34,10 @@ from gateway.api.problems import document
 from gateway.api.results import dump, frame_pieces, frame_result, is_large
 from gateway.api.state import MS_PER_S, ApiState
 from gateway.api.unread import Share
+from gateway.api.ws_socket import BODY, Socket
 from gateway.core.types import StreamSpec
 from gateway.errors import EngineFailed, FramegateError, ValidationFailed
+from gateway.runtime.bodies import Body
 from gateway.runtime.results import FrameResult, FrameTicket, StreamRecord
 
 #: Codes of our close frames.
@@ -58,10 +64,14 @@ class _Message:
 
 
 class Exchange:
-    """One client, after the handshake."""
+    """One client, after the handshake; `socket` is None if the server is not ours."""
 
-    def __init__(self, state: ApiState, record: StreamRecord, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, state: ApiState, record: StreamRecord, receive: Receive, send: Send, socket: Socket | None = None
+    ) -> None:
         self._state = state
+        self._socket = socket
+        self._limit = max_unanswered(state.settings.limits.max_unanswered, record.spec)
         self._record = record
         self._receive = receive
         self._send = send
@@ -75,9 +85,12 @@ class Exchange:
         self._room = asyncio.Event()
         self._ending: tuple[int, str] | None = None
         self._over = False
+        self._writing = False
 
     async def serve(self) -> None:
         """Serve until the client goes away, the stream is over or the server goes down."""
+        if self._socket is not None:
+            self._socket.deliver_to(self._take_now)
         reading = asyncio.create_task(self._read())
         writing = asyncio.create_task(self._write())
         ends = [asyncio.create_task(self._until_over()), asyncio.create_task(self._until_draining())]
@@ -99,6 +112,8 @@ class Exchange:
     def _leave(self) -> None:
         """Nobody waits any more: frames that have not been sent to Triton are cancelled."""
         self._over = True
+        if self._socket is not None:
+            self._socket.deliver_to(None)
         self._state.unread.forget(self._share)
         lost = sum(isinstance(answer, FrameResult) for _, answer, _ in self._outbox)
         if lost:
@@ -135,21 +150,33 @@ class Exchange:
 
     async def _read(self) -> None:
         """Take messages until the client is gone."""
-        limit = max_unanswered(self._state.settings.limits.max_unanswered, self._record.spec)
         while True:
-            while len(self._unanswered) >= limit:
-                self._room.clear()
-                await self._room.wait()
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return
-            if self._ending is not None and self._waiting == 0:
-                continue  # too late: the close is on its way
+            while len(self._unanswered) >= self._limit:
+                self._room.clear()
+                await self._room.wait()
+            if self._too_late:
+                continue
             if message.get("text") is not None:
                 self._label(message["text"])
                 await asyncio.sleep(0)  # there may be thousands of them in one packet
             else:
-                self._take(message["bytes"])
+                self._take(message[BODY] if BODY in message else message["bytes"])
+
+    def _take_now(self, body: Body) -> bool:
+        """Take a message that has just come, unless the client has to wait."""
+        if len(self._unanswered) >= self._limit:
+            return False
+        if not self._too_late:
+            self._take(body)
+        return True
+
+    @property
+    def _too_late(self) -> bool:
+        """Whether the close is on its way."""
+        return self._ending is not None and self._waiting == 0
 
     def _label(self, text: str) -> None:
         """Take ``{"timestamp_ms": 1.5}``: a label of the next binary message."""
@@ -166,7 +193,7 @@ class Exchange:
             self._unanswered.add(message)
             self._answer(message, error)
 
-    def _take(self, body: bytes) -> None:
+    def _take(self, body: bytes | Body) -> None:
         message = _Message(self._count)
         self._count += 1
         timestamp_ms, self._timestamp_ms = self._timestamp_ms, None
@@ -193,17 +220,31 @@ class Exchange:
             self._answer(message, EngineFailed("The engine failed before the frame ended."))
 
     def _answer(self, message: _Message, answer: FrameResult | FramegateError) -> None:
-        if self._over:
+        if self._over or self._write_now(message, answer):
             return
         size = self._state.unread.hold(self._share, answer) if isinstance(answer, FrameResult) else 0
         if not self._over:  # it may have been one too much
             self._outbox.append((message, answer, size))
         self._changed.set()
 
+    def _write_now(self, message: _Message, answer: FrameResult | FramegateError) -> bool:
+        """Write an answer that need not wait for another, nor for the client, nor give others their turn."""
+        if self._socket is None or self._writing or self._outbox:
+            return False
+        if isinstance(answer, FrameResult) and is_large((answer,)):
+            return False
+        if not self._socket.write_text(_at_once(message, answer)):
+            return False
+        self._taken(message)
+        if self._ending is not None:
+            self._changed.set()
+        return True
+
     async def _write(self) -> bool:
         """Send what there is; return whether all was sent, and nothing will come."""
         while True:
             self._changed.clear()
+            self._writing = True
             while self._outbox:
                 message, answer, size = self._outbox.popleft()
                 try:
@@ -212,9 +253,10 @@ class Exchange:
                     return False
                 self._state.unread.release(self._share, size)
                 self._taken(message)
+            self._writing = False
             if self._over:
                 return False
-            if self._ending is not None and self._waiting == 0:
+            if self._too_late:
                 return True
             await self._changed.wait()
 
@@ -234,20 +276,24 @@ def max_unanswered(limit: int, spec: StreamSpec) -> int:
     return max(limit, min(spec.burst * periods, _MOST_UNANSWERED))
 
 
-async def _text(message: _Message, answer: FrameResult | FramegateError) -> str:
+def _at_once(message: _Message, answer: FrameResult | FramegateError) -> bytes:
     """Return an answer as JSON."""
     if isinstance(answer, FrameResult):
-        fields = {**frame_result(answer), "message": message.index}
-        if not is_large([answer]):
-            return dump(fields).decode()
-        parts = []
-        for piece in frame_pieces(fields):
-            parts.append(piece)
-            await asyncio.sleep(0)  # others get their turn
-        return b"".join(parts).decode()
+        fields = frame_result(answer)
+        fields["message"] = message.index
+        return dump(fields)
     problem: dict[str, Any] = document(answer)
     if answer.retry_after_s is not None:
         problem.setdefault("retry_after_ms", answer.retry_after_s * MS_PER_S)
-    return orjson.dumps(
-        {"error": problem, "message": message.index}, option=orjson.OPT_SERIALIZE_NUMPY, default=str
-    ).decode()
+    return orjson.dumps({"error": problem, "message": message.index}, option=orjson.OPT_SERIALIZE_NUMPY, default=str)
+
+
+async def _text(message: _Message, answer: FrameResult | FramegateError) -> str:
+    """Return the same; others get their turn while a large one is written."""
+    if not isinstance(answer, FrameResult) or not is_large((answer,)):
+        return _at_once(message, answer).decode()
+    parts = []
+    for piece in frame_pieces({**frame_result(answer), "message": message.index}):
+        parts.append(piece)
+        await asyncio.sleep(0)
+    return b"".join(parts).decode()

@@ -33,6 +33,9 @@ class FramegateClient(ModelCalls):
         url: Of the gateway.
         timeout_s: Longest wait for an answer; a long poll waits this much longer than it asks for, and the load or
             unload of a model longer.
+        binary: Have the outputs of `post_frames` and `results` come as bytes instead of JSON numbers: less work on both
+            sides where they are large, and bit by bit what the model gave (NaN included). The arrays cannot be written
+            to then, and elements of BYTES are `bytes` instead of `str`.
         transport: For tests: an httpx transport instead of the network.
     """
 
@@ -147,12 +150,11 @@ class FramegateClient(ModelCalls):
         try:
             headers = {} if timestamp_ms is None else {"framegate-timestamp-ms": repr(timestamp_ms)}
             body = wire.join_frames(stream, frames)
-            answer = await self._json("POST", stream.frames_url, content=body, headers=headers)
+            return await self._results("POST", stream.frames_url, content=body, headers=headers)
         except ProblemError as error:
             if error.code not in FRAME_OUTCOMES:
                 raise
             return [wire.result_of_problem(error)]
-        return [FrameResult.from_json(entry) for entry in answer["results"]]
 
     async def post_frames_later(self, stream: StreamHandle, frames: Sequence[wire.Frame]) -> Mapping[str, Any]:
         """Send frames without waiting for them; their results come by `results`."""
@@ -170,13 +172,12 @@ class FramegateClient(ModelCalls):
             after: The last sequence number that was seen; -1 at first.
             timeout_ms: Longest wait at the gateway.
         """
-        answer = await self._json(
+        return await self._results(
             "GET",
             f"/v1/streams/{wire.stream_id(stream)}/results",
             params={"after": str(after), "timeout_ms": str(timeout_ms)},
             timeout_s=self.timeout_s + timeout_ms / 1e3,
         )
-        return [FrameResult.from_json(entry) for entry in answer["results"]]
 
     # ------------------------------------------------------------ the gateway
 

@@ -12,8 +12,10 @@ import orjson
 from gateway.client import wire
 from gateway.client.address import DEFAULT_URL
 from gateway.client.problems import GatewayUnreachable
+from gateway.client.types import FrameResult
 
-OCTETS = {"content-type": "application/octet-stream"}
+OCTET_STREAM = "application/octet-stream"
+OCTETS = {"content-type": OCTET_STREAM}
 #: Kept-alive connections are given up before the gateway (75 s) or a proxy (60 s) does, so that a slow
 #: camera does not send into a connection that is just being closed.
 KEEP_ALIVE_S = 30.0
@@ -25,13 +27,20 @@ class Connection:
     Args:
         url: Of the gateway.
         timeout_s: Longest wait for an answer; calls that wait for something by themselves wait longer.
+        binary: Have outputs come as bytes instead of JSON numbers.
         transport: For tests: an httpx transport instead of the network.
     """
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, timeout_s: float = 30.0, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout_s: float = 30.0,
+        binary: bool = False,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self._accept = {"accept": OCTET_STREAM} if binary else {}
         self.timeout_s = timeout_s
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=KEEP_ALIVE_S)
         self._http = httpx.AsyncClient(base_url=self.url, timeout=timeout_s, limits=limits, transport=transport)
@@ -91,3 +100,24 @@ class Connection:
         wire.raise_for_problem(answer)
         document: dict[str, Any] = orjson.loads(answer.content)
         return document
+
+    async def _results(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[FrameResult]:
+        answer = await self._request(
+            method,
+            path,
+            content=content,
+            headers={**(OCTETS if content is not None else {}), **self._accept, **(headers or {})},
+            params=params,
+            timeout_s=timeout_s,
+        )
+        wire.raise_for_problem(answer)
+        return wire.results_of(answer.content, answer.headers.get("inference-header-content-length"))

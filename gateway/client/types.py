@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -265,10 +265,23 @@ class FrameResult:
 
 
 def tensor(document: Document) -> npt.NDArray[Any]:
-    """Rebuild an array from ``{datatype, shape, data}``; `data` may be flat or nested.
+    """Rebuild an array from ``{datatype, shape, data}``; `data` may be flat or nested, or a view of bytes.
 
     Raises:
         ValueError: The number of values is not that of the shape.
     """
-    dtype = NUMPY_OF_DATATYPE.get(document["datatype"], np.object_)
-    return np.asarray(document["data"], dtype).reshape(document["shape"])
+    data, dtype = document["data"], NUMPY_OF_DATATYPE.get(document["datatype"], np.object_)
+    if not isinstance(data, memoryview):
+        return np.asarray(data, dtype).reshape(document["shape"])
+    if dtype is np.object_:
+        return np.array([*_elements(data)], dtype).reshape(document["shape"])
+    return np.frombuffer(data, np.dtype(dtype).newbyteorder("<")).reshape(document["shape"])
+
+
+def _elements(data: memoryview) -> Iterator[bytes]:
+    """Give the elements of a BYTES tensor, each of which stands after its length in 4 bytes."""
+    offset = 0
+    while offset < len(data):
+        start = offset + 4
+        offset = start + int.from_bytes(data[offset:start], "little")
+        yield bytes(data[start:offset])

@@ -69,6 +69,24 @@ def join_frames(stream: StreamHandle, frames: Sequence[Frame]) -> bytes:
     return b"".join(frame.tobytes() if isinstance(frame, np.ndarray) else bytes(frame) for frame in frames)
 
 
+def results_of(body: bytes, json_bytes: str | None) -> list[FrameResult]:
+    """Read the results of an answer; `json_bytes`: how long its JSON is, where the bytes of outputs follow.
+
+    Raises:
+        ValueError: The bytes are not those that the JSON tells of.
+    """
+    if json_bytes is None:
+        return [FrameResult.from_json(entry) for entry in orjson.loads(body)["results"]]
+    rest = memoryview(body)
+    head, rest = rest[: int(json_bytes)], rest[int(json_bytes) :]
+    results = orjson.loads(head)["results"]
+    for result in results:
+        for output in (result["outputs"] or {}).values():
+            size = output["parameters"]["binary_data_size"]
+            output["data"], rest = rest[:size], rest[size:]
+    return [FrameResult.from_json(entry) for entry in results]
+
+
 def result_of_problem(error: ProblemError) -> FrameResult:
     """Return the one frame's result, which the problem document may carry in full."""
     document = error.document

@@ -63,10 +63,11 @@ from gateway.core.plan_state import AdmissionState
 from gateway.core.profile import Profile
 from gateway.core.promises import Promises
 from gateway.core.recording import record_view
+from gateway.core.schedulability import utilization
 from gateway.core.streams import Streams
-from gateway.core.types import LOCAL_WORKER, StreamSpec
+from gateway.core.types import LOCAL_WORKER, Category, StreamSpec
 from gateway.core.verdict import Verdict
-from gateway.core.view import EngineView
+from gateway.core.view import EngineView, MemoryView, ModelView
 from gateway.core.waiting import Waiting
 
 __all__ = ["Engine", "EngineConfig", "EngineView"]
@@ -190,8 +191,11 @@ class Engine:
             wakeup_ns = min(wakeup_ns, self._residency.next_wakeup_ns(self._now_ns))
         return None if wakeup_ns == NEVER_NS else wakeup_ns
 
-    def snapshot(self) -> EngineView:
-        """Return the engine's state as of the last event; O(streams + ready jobs)."""
+    def snapshot(self, *, streams: bool = True) -> EngineView:
+        """Return the engine's state as of the last event; O(streams + ready jobs).
+
+        Without `streams` it has none, and takes half as long.
+        """
         return record_view(
             self._ledger,
             self._waiting,
@@ -199,11 +203,29 @@ class Engine:
             self._adaptation,
             state=self.admission_state(self._now_ns),
             now_ns=self._now_ns,
-            limited=tuple(self._jobs.limited),
+            limited=self.limited,
             broken=self._promises.broken,
-            residency=self._models.views(self._now_ns),
-            memory=self._residency.memory.view(),
+            residency=self.model_views(),
+            memory=self.memory_view(),
+            with_streams=streams,
         )
+
+    def model_views(self) -> tuple[ModelView, ...]:
+        """Return what `snapshot` says of the models alone; O(streams), but a tenth of it."""
+        return self._models.views(self._now_ns)
+
+    def memory_view(self) -> MemoryView:
+        """Return what `snapshot` says of the memory alone."""
+        return self._residency.memory.view()
+
+    def utilization(self) -> float:
+        """Return what `snapshot` says of the utilisation alone; O(streams)."""
+        return utilization(self.admission_state(self._now_ns))
+
+    @property
+    def limited(self) -> tuple[Category, ...]:
+        """Categories whose batches failed: their jobs hold one frame."""
+        return tuple(self._jobs.limited)
 
     def models_to_load(self, ready: Iterable[str], wanted: Iterable[str]) -> tuple[str, ...]:
         """Return what is to be in the memory of a worker that is being set up, most important first.

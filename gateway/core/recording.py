@@ -34,11 +34,13 @@ def record_view(
     memory: MemoryView = _NO_MEMORY,
     limited: tuple[Category, ...] = (),
     broken: Verdict | None = None,
+    with_streams: bool = True,
 ) -> EngineView:
     """Return the engine as of its last event, `now_ns`; `state` gives its utilisation, the rest see `EngineView`."""
+    streams = ledger.streams.values() if with_streams else ()
     return EngineView(
         now_ns=now_ns,
-        streams=tuple(_stream_view(stream, now_ns) for stream in ledger.streams.values()),
+        streams=tuple(_stream_view(stream, now_ns) for stream in streams),
         categories=tuple(_category_view(batcher, ledger, adaptation, now_ns) for batcher in waiting.batchers.values()),
         ready=tuple(batch.job() for queue in waiting.queues for batch in queue),
         running=device.running,

@@ -7,7 +7,7 @@ from the block's start. Dropping a frame that waits leaves a hole, which the bat
 
 Life of a block::
 
-    reserve ──> place x n ──> start ──────────────> call_ended ──┐
+    reserve ──> slot x n ───> start ──────────────> call_ended ──┐
                    │            └──> finish (engine's outcome) ──┴──> free, when both have come
                    └──> drop the last waiting frame ────────────────> free
 
@@ -112,7 +112,7 @@ class Arena:
     # ------------------------------------------------------------ frames come
 
     def reserve(self, frames: int, frame_bytes: int, capacity: int, leave_bytes: int = 0) -> None:
-        """Make sure that the next `frames` calls of `place` find room.
+        """Make sure that the next `frames` calls of `slot` find room.
 
         Whether the open batch still takes them is the engine's to say, and only once it has been told of them; so
         room for new batches is asked for even where the open one will do. It may also spread them over more batches
@@ -156,24 +156,24 @@ class Arena:
         return block
 
     def unreserve(self) -> None:
-        """Give back what `place` did not need."""
+        """Give back what `slot` did not need."""
         while self._reserved:
             self._allocator.free(self._reserved.pop().offset)
 
-    def place(self, job: int, data: memoryview) -> None:
-        """Copy one frame, of those reserved last, into the next slot of its batch."""
+    def slot(self, job: int) -> memoryview:
+        """Return the next slot of a batch, for one frame of those reserved last: whoever asks writes to it at once."""
         batch = self._batches.get(job)
         if batch is None:
             block = self._new_block()
             batch = self._batches[job] = _Batch(block, block.offset, self._frame_bytes, self._capacity)
-        if batch.count >= batch.capacity or len(data) != batch.frame_bytes:
+        if batch.count >= batch.capacity or batch.frame_bytes != self._frame_bytes:
             raise RuntimeError(
                 f"batch {job} holds {batch.count} of {batch.capacity} frames of {batch.frame_bytes} bytes; "
-                f"a frame of {len(data)} does not fit"
+                f"a frame of {self._frame_bytes} does not fit"
             )
         start = batch.offset + batch.count * batch.frame_bytes
-        batch.block.view[start : start + batch.frame_bytes] = data
         batch.count += 1
+        return batch.block.view[start : start + batch.frame_bytes]
 
     # ------------------------------------------------------------ frames go
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,12 +26,14 @@ from gateway.core.events import Event, FrameCancelled
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, StreamSpec
 from gateway.errors import EngineFailed, StreamNotFound
 from gateway.runtime.arena import Arena
+from gateway.runtime.bodies import Body
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.kept import KeptOutputs
 from gateway.runtime.results import FrameResult, FrameTicket, Penalty, ResultRing, StreamRecord
 from gateway.runtime.room import PromisedRoom
 from gateway.triton.types import Outputs
 
+_NOTHING = Body(())
 #: The outcomes of frames that have a result.
 _ANSWERED = frozenset({Outcome.MET, Outcome.MISSED})
 
@@ -74,7 +75,7 @@ class Delivery:
         self._executor = executor
         self._results_kept = results_kept
         self._closed_streams_kept = closed_streams_kept
-        self._body = memoryview(b"")
+        self._body = _NOTHING
         self._split: Job | None = None
         self._timestamp_ms: float | None = None
         self._issued: list[FrameTicket] = []
@@ -125,12 +126,13 @@ class Delivery:
         return [not self.streams[frame.stream_id].follows for frame in job.frames]
 
     def issued(self) -> list[FrameTicket]:
-        """Return the tickets of the frames that were expected last; some may have ended already."""
+        """Let go of what was expected last, and return the tickets of its frames; some may have ended already."""
+        self._body = _NOTHING
         return self._issued
 
     # ------------------------------------------------------------ actions
 
-    def expect(self, body: memoryview, timestamp_ms: float | None = None) -> None:
+    def expect(self, body: Body, timestamp_ms: float | None = None) -> None:
         """The next frames that the engine accepts are these, back to back, labelled so by their sender."""
         self._body, self._timestamp_ms, self._issued = body, timestamp_ms, []
 
@@ -143,10 +145,8 @@ class Delivery:
     def _accept(self, action: AcceptFrames, _now_ns: int) -> None:
         loop = asyncio.get_running_loop()
         record = self.streams[action.frames[0].stream_id]
-        size, start = record.frame_bytes, 0
         for frame in action.frames:
-            self._arena.place(frame.job, self._body[start : start + size])
-            start += size
+            self._body.fill(self._arena.slot(frame.job))
             key = (frame.stream_id, frame.seq)
             future: asyncio.Future[FrameResult] = loop.create_future()
             future.add_done_callback(partial(self._nobody_waits, key))
@@ -165,16 +165,13 @@ class Delivery:
             self._arena.move(job, source, target)
         for frame in action.frames:
             self._arena.drop(frame.job)
-            record = self.streams[frame.stream_id]
-            result = _result(
-                record,
+            self._end_frame(
                 frame,
                 action.outcome,
                 reason=action.reason,
                 queue_ms=(now_ns - frame.arrival_ns) / NS_PER_MS,
                 batch=self._tried_with(frame, action),
             )
-            self._end_frame(record, result)
 
     def _tried_with(self, frame: Frame, action: DropFrames) -> int:
         """Return how many frames the job of a dropped frame had; 0 if it was in none."""
@@ -192,9 +189,7 @@ class Delivery:
         outputs = self._executor.take(job.id)
         execute_ms = (action.finished_ns - action.started_ns) / NS_PER_MS
         for row, (frame, outcome) in enumerate(zip(job.frames, action.outcomes, strict=True)):
-            record = self.streams[frame.stream_id]
-            result = _result(
-                record,
+            self._end_frame(
                 frame,
                 outcome,
                 queue_ms=(action.started_ns - frame.arrival_ns) / NS_PER_MS,
@@ -204,16 +199,44 @@ class Delivery:
                 row=row,
                 small=job.small,
             )
-            self._end_frame(record, result)
         self._arena.finish(job.id)
 
-    def _end_frame(self, record: StreamRecord, result: FrameResult) -> None:
-        record.outcomes[result.outcome] += 1
-        if result.outcome in _ANSWERED and (record.worst_latency_ms or 0.0) < result.latency_ms:
-            record.worst_latency_ms = result.latency_ms
-        ticket = self.tickets.pop((result.stream_id, result.seq))
-        if ticket.timestamp_ms is not None:
-            result = replace(result, timestamp_ms=ticket.timestamp_ms)
+    def _end_frame(
+        self,
+        frame: Frame,
+        outcome: Outcome,
+        *,
+        queue_ms: float,
+        batch: int,
+        reason: str = "",
+        execute_ms: float = 0.0,
+        outputs: Outputs | None = None,
+        row: int = 0,
+        small: Category | None = None,
+    ) -> None:
+        record = self.streams[frame.stream_id]
+        ticket = self.tickets.pop((frame.stream_id, frame.seq))
+        latency_ms = round(queue_ms + execute_ms, 6)  # whole nanoseconds
+        record.outcomes[outcome] += 1
+        if outcome in _ANSWERED and (record.worst_latency_ms or 0.0) < latency_ms:
+            record.worst_latency_ms = latency_ms
+        result = FrameResult(
+            stream_id=frame.stream_id,
+            seq=frame.seq,
+            outcome=outcome,
+            reason=reason,
+            latency_ms=latency_ms,
+            deadline_ms=record.spec.deadline_ns / NS_PER_MS,
+            batch=batch,
+            queue_ms=queue_ms,
+            execute_ms=execute_ms,
+            version="" if outputs is None else outputs.version,
+            degraded=small is not None,
+            shape=(small or record.category).shape,
+            demoted=frame.demoted,
+            outputs=None if outputs is None else outputs.row(row, batch),
+            timestamp_ms=ticket.timestamp_ms,
+        )
         record.ring.add(result)
         if not ticket.result.done():
             ticket.result.set_result(result)
@@ -242,34 +265,3 @@ class Delivery:
             self._ended.popitem(last=False)[1].ring.forget()
         record.ring.wake()
         record.over.set()
-
-
-def _result(
-    record: StreamRecord,
-    frame: Frame,
-    outcome: Outcome,
-    *,
-    queue_ms: float,
-    batch: int,
-    reason: str = "",
-    execute_ms: float = 0.0,
-    outputs: Outputs | None = None,
-    row: int = 0,
-    small: Category | None = None,
-) -> FrameResult:
-    return FrameResult(
-        stream_id=frame.stream_id,
-        seq=frame.seq,
-        outcome=outcome,
-        reason=reason,
-        latency_ms=round(queue_ms + execute_ms, 6),  # whole nanoseconds
-        deadline_ms=record.spec.deadline_ns / NS_PER_MS,
-        batch=batch,
-        queue_ms=queue_ms,
-        execute_ms=execute_ms,
-        version="" if outputs is None else outputs.version,
-        degraded=small is not None,
-        shape=(small or record.category).shape,
-        demoted=frame.demoted,
-        outputs=None if outputs is None else outputs.row(row, batch),
-    )

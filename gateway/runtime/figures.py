@@ -6,9 +6,9 @@ from collections import Counter
 
 from gateway.clock import Clock
 from gateway.core.engine import Engine
-from gateway.core.types import Outcome
+from gateway.core.types import Category, Outcome
 from gateway.core.verdict import Verdict
-from gateway.core.view import EngineView
+from gateway.core.view import EngineView, MemoryView
 from gateway.errors import FramegateError
 from gateway.runtime.arena import Arena
 from gateway.runtime.condition import Condition
@@ -76,14 +76,32 @@ class Figures:
         """The gateway's clock: what the instants of its views count from."""
         return self._clock.now_ns()
 
-    def view(self) -> EngineView:
-        """Return the engine's state as of its last event."""
-        return self._engine.snapshot()
+    def view(self, *, streams: bool = True) -> EngineView:
+        """Return the engine's state as of its last event; without its streams, if so wished."""
+        return self._engine.snapshot(streams=streams)
+
+    @property
+    def utilization(self) -> float:
+        """A lower bound of the share of the device's time that is promised to unbounded streams."""
+        return self._engine.utilization()
+
+    @property
+    def memory(self) -> MemoryView:
+        """What models may hold in memory, and what they do."""
+        return self._engine.memory_view()
+
+    @property
+    def limited(self) -> tuple[Category, ...]:
+        """Categories whose batches failed: their frames run one at a time."""
+        return self._engine.limited
 
     @property
     def totals(self) -> Books:
         """Frames accepted and ended by model, and refused by reason, since the start."""
-        view = self._engine.snapshot()
+        return self.books(self._engine.snapshot())
+
+    def books(self, view: EngineView) -> Books:
+        """Return the totals at the instant of a view of this gateway."""
         return Books(
             accepted=Counter({model: totals.accepted for model, totals in view.models.items()}),
             ended=Counter(

@@ -19,6 +19,7 @@ from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_S, StreamSpec
 from gateway.core.view import ModelView
 from gateway.errors import StreamNotFound
+from gateway.runtime.bodies import Data
 from gateway.runtime.call import Answer, Call
 from gateway.runtime.calls import Calls
 from gateway.runtime.driver import Observer
@@ -222,11 +223,14 @@ class Gateway(Figures):
     def submit(
         self,
         stream_id: str,
-        body: bytes | memoryview,
+        body: Data,
         timestamp_ms: float | None = None,
         deadline_ns: int | None = None,
     ) -> list[FrameTicket]:
         """Take one or more frames, back to back in `body`: all of them or none. `body` may be reused afterwards.
+
+        `body` is one buffer, or the pieces in which it came, wherever they are cut. Each byte is copied once, to where
+        Triton reads it.
 
         `deadline_ns` is their relative deadline where it is not the stream's, of best effort alone.
         `timestamp_ms` is the sender's own. It comes back with the results, and nothing depends on it.

@@ -1,7 +1,8 @@
 """One batch in Triton: how its frames get there, and what has to come back.
 
-They travel in shared memory when Triton has our region open, else inside the message. One call at a time is under way:
-a warm-up, which the engine does not know of, takes turns with the jobs.
+They travel in shared memory when Triton has our region open, else inside the message; outputs likewise, where that is
+possible (`gateway.runtime.output_rooms`). One call at a time is under way: a warm-up, which the engine does not know
+of, takes turns with the jobs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gateway.errors import ArenaFull, BodyTooLarge
 from gateway.runtime.arena import Arena, Span
 from gateway.runtime.models import Catalogue, check_takes, frame_bytes
 from gateway.runtime.opaque import OpaqueCalls
+from gateway.runtime.output_rooms import OutputRooms
 from gateway.runtime.resize import scale_in_thread
 from gateway.runtime.warmth import Warmth
 from gateway.triton.client import TritonClient
@@ -34,6 +36,7 @@ class Inference:
         shared: Whether Triton has our region open. Set by the supervisor.
         warmth: What has run since its model was loaded.
         opaque: Calls that are run as they came.
+        rooms: For outputs.
         timeout_s: How long a batch may take; whoever waits for one sees to it.
         named: Which frames of a job are of streams that have named their version; the others run on whichever version
             Triton serves.
@@ -52,6 +55,7 @@ class Inference:
         self.shared = False
         self.warmth = Warmth()
         self.opaque = opaque
+        self.rooms = OutputRooms(arena)
         self.timeout_s = timeout_s
         self.named: Callable[[Job], list[bool]] = lambda job: [True] * len(job.frames)
         self._client = client
@@ -191,7 +195,7 @@ class Inference:
             parameters=parameters,
         )
         async with self._turn:
-            outputs = await self._client.infer(call)
+            outputs = await self._send(call, model, frames)
         ran = replace(category, version=outputs.version)
         outputs.first = not self.warmth.knows(ran, frames)
         self.warmth.note(ran, frames)
@@ -202,3 +206,17 @@ class Inference:
             if array.ndim == 0 or array.shape[0] != frames:
                 raise BackendError(f"output {name} has shape {list(array.shape)} for a batch of {frames} frames")
         return outputs
+
+    async def _send(self, call: InferenceCall, model: ModelMetadata, frames: int) -> Outputs:
+        """Send a call, with room for its outputs if that is of use."""
+        if not (self._client.over_http and isinstance(call.data, InSharedMemory)):
+            return await self._client.infer(call)
+        try:
+            with self.rooms.lend(model, frames) as room:
+                return await self._client.infer(call if room is None else replace(call, room=room))
+        except BackendError as error:
+            if not error.unfit_room:
+                raise
+        # It is over, and has told us that its outputs are others than its configuration says: seen in a warm-up.
+        self.rooms.refuse(model)
+        return await self._client.infer(call)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -23,8 +23,16 @@ OUTPUTS_DROPPED = "outputs_dropped"
 _ARRAY_BYTES = 256
 
 
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A result that is kept. `size` is what counts of its outputs; 0 if it has none, or none any more."""
+
+    result: FrameResult
+    size: int = 0
+
+
 class KeptOutputs:
-    """Outputs by stream and `seq`.
+    """The outputs of all that is kept.
 
     Attributes:
         bytes: What they take, Python's own share included; never above `limit_bytes`.
@@ -33,29 +41,28 @@ class KeptOutputs:
     def __init__(self, limit_bytes: int) -> None:
         self.bytes = 0
         self.limit_bytes = limit_bytes
-        self._held: OrderedDict[tuple[str, int], tuple[dict[str, NDArray[Any]], int]] = OrderedDict()
+        self._held: OrderedDict[Kept, None] = OrderedDict()
 
-    def put_away(self, result: FrameResult) -> FrameResult:
-        """Take the outputs of a result and return it without them."""
-        if result.outputs is None:
-            return result
-        size = size_of(result)
-        self._held[result.stream_id, result.seq] = (result.outputs, size)
-        self.bytes += size
-        while self.bytes > self.limit_bytes:
-            self.bytes -= self._held.popitem(last=False)[1][1]
-        return replace(result, outputs=None, reason=OUTPUTS_DROPPED)
+    def put_away(self, result: FrameResult) -> Kept:
+        """Keep a result. Where there is no room, the oldest lose their outputs; who has them already keeps them."""
+        kept = Kept(result)
+        if result.outputs is not None:
+            kept.size = size_of(result)
+            self.bytes += kept.size
+            self._held[kept] = None
+            while self.bytes > self.limit_bytes:
+                oldest, _ = self._held.popitem(last=False)
+                self.bytes -= oldest.size
+                oldest.size = 0
+                oldest.result = replace(oldest.result, outputs=None, reason=OUTPUTS_DROPPED)
+        return kept
 
-    def complete(self, result: FrameResult) -> FrameResult:
-        """Return what `put_away` returned with its outputs, or as it is if they are gone."""
-        held = self._held.get((result.stream_id, result.seq))
-        return result if held is None else replace(result, outputs=held[0], reason="")
-
-    def discard(self, result: FrameResult) -> None:
+    def discard(self, kept: Kept) -> None:
         """Nobody can ask for this result any more."""
-        held = self._held.pop((result.stream_id, result.seq), None)
-        if held is not None:
-            self.bytes -= held[1]
+        if kept.size:
+            del self._held[kept]
+            self.bytes -= kept.size
+            kept.size = 0
 
 
 def size_of(result: FrameResult) -> int:

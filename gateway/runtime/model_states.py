@@ -46,18 +46,18 @@ class ModelStates:
 
     def known(self, model: str) -> bool:
         """Whether the engine has been told anything of a model."""
-        return any(view.model == model for view in self._engine.snapshot().residency)
+        return any(view.model == model for view in self._engine.model_views())
 
     def view(self, model: str) -> ModelView:
         """Return all that the engine says of a model; O(streams)."""
-        for view in self._engine.snapshot().residency:
+        for view in self._engine.model_views():
             if view.model == model:
                 return view
         return ModelView(model, self.state(model))
 
     def all(self, catalogue: Catalogue) -> list[ModelView]:
         """Return how every model of the repository stands, in order of name."""
-        views = {view.model: view for view in self._engine.snapshot().residency}
+        views = {view.model: view for view in self._engine.model_views()}
         for entry in catalogue.states():
             if entry.name not in views:
                 views[entry.name] = ModelView(entry.name, ModelState.ABSENT)

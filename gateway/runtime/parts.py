@@ -23,7 +23,7 @@ from gateway.runtime.model_times import ModelTimes
 from gateway.runtime.model_waits import ModelWaits
 from gateway.runtime.models import Catalogue
 from gateway.runtime.opaque import OpaqueCalls
-from gateway.runtime.region import private_region, remove_dead_regions, shared_region
+from gateway.runtime.region import open_region
 from gateway.runtime.registrar import Registrar
 from gateway.runtime.repository import Repository
 from gateway.runtime.room import PromisedRoom
@@ -62,10 +62,12 @@ class Parts:
         triton = settings.triton
         use_shared_memory = triton.shared_memory is not SharedMemory.OFF
         size = settings.arena.bytes
-        if use_shared_memory:
-            remove_dead_regions()
-        self.arena = Arena(shared_region(size) if use_shared_memory else private_region(size))
-        self.client = TritonClient(triton.url, max_message_bytes=triton.max_message_bytes)
+        self.arena = Arena(open_region(settings.arena, shared=use_shared_memory))
+        self.client = TritonClient(
+            triton.url,
+            max_message_bytes=triton.max_message_bytes,
+            http_url=triton.http_url if use_shared_memory else "",
+        )
         managed = settings.engine_config().residency.managed
         models = tuple(settings.models or dict.fromkeys(entry.model for entry in profile.entries))
         self.unloadable = readiness.never_there(profile, settings.residency.budget_bytes)

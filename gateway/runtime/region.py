@@ -11,6 +11,7 @@ Rules, each learnt from a system that lacked it:
   whatever process ids mean in another container. Only such files are removed at the next start.
 - No ``multiprocessing.shared_memory``: its resource tracker unlinks a segment when *any* process that opened
   it ends.
+- Every page is there before the first frame, so that no copy waits for the kernel to find and clear one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.errors import ArenaTooSmall
+from gateway.runtime.pages import Pages, Wishes, populate, settle, why_no_huge_pages
+from gateway.settings import ArenaSettings
+from gateway.sizes import in_bytes
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +37,10 @@ PREFIX = "framegate-"
 #: Process id and random bits; other programs' names may begin like ours.
 _NAME = re.compile(rf"{PREFIX}\d+-[0-9a-f]{{16}}")
 SHM_DIRECTORY = Path("/dev/shm")  # where shm_open(3) looks
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EFBIG, errno.ENOMEM, errno.EDQUOT})
+#: The last one: a write would be a bus error.
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EFBIG, errno.ENOMEM, errno.EDQUOT, errno.EFAULT})
+_NO_WISHES = Wishes()
+_KINDS = {True: "shared", False: "private"}
 
 
 class Region:
@@ -43,11 +50,13 @@ class Region:
         name: Unique name, also the name of the file; empty for private memory.
         size: In bytes.
         view: The memory itself.
+        pages: What the system does with it.
     """
 
-    def __init__(self, memory: mmap.mmap, size: int, *, path: Path | None = None, fd: int = -1) -> None:
+    def __init__(self, memory: mmap.mmap, pages: Pages, *, path: Path | None = None, fd: int = -1) -> None:
         self.name = path.name if path else ""
-        self.size = size
+        self.size = len(memory)
+        self.pages = pages
         self.view = memoryview(memory)
         self._memory = memory
         self._path = path
@@ -80,34 +89,88 @@ class Region:
         self._memory.close()
 
 
-def private_region(size: int) -> Region:
-    """Return memory that no other process can open."""
-    return Region(mmap.mmap(-1, size), size)
+def open_region(settings: ArenaSettings, *, shared: bool) -> Region:
+    """Return the region that the settings ask for, and log what it is. Raises as the two below.
+
+    Args:
+        settings: Size and wishes.
+        shared: Triton is to open it. What gateways that are dead have left is removed first.
+    """
+    wishes = Wishes(settings.lock, settings.huge_pages == "auto")
+    if shared:
+        remove_dead_regions()
+        region = shared_region(settings.bytes, wishes=wishes)
+    else:
+        region = private_region(settings.bytes, wishes)
+    log.info("frame arena: %s of %s memory, %s", in_bytes(region.size), _KINDS[shared], region.pages.said)
+    return region
 
 
-def shared_region(size: int, directory: Path = SHM_DIRECTORY) -> Region:
+def private_region(size: int, wishes: Wishes = _NO_WISHES) -> Region:
+    """Return memory that no other process can open, with all its pages.
+
+    Raises:
+        ArenaNotLocked: As `wishes` would have it locked, and it cannot be.
+        OSError: There is not so much.
+    """
+    refused = why_no_huge_pages(None)
+    # Private to the process also for the kernel, which gives huge pages to such memory more freely.
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        populate(memory, huge=wishes.huge_pages and not refused)
+        return Region(memory, settle(memory, wishes, refused))
+    except BaseException:
+        memory.close()
+        raise
+
+
+def shared_region(size: int, directory: Path = SHM_DIRECTORY, wishes: Wishes = _NO_WISHES) -> Region:
     """Return a locked, fully reserved file of `size` bytes in `directory`, mapped and populated.
 
     Raises:
         ArenaTooSmall: `directory` has less than `size` bytes left; says how much is needed and how much is there.
+        ArenaNotLocked: As `wishes` would have it locked into memory, and it cannot be.
     """
     _check_room(size, directory)
-    path = directory / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path, fd = _new_file(directory)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if not _names(path, fd):  # a starting gateway found it before the lock was on, and took it for dead
-            os.close(fd)
-            return shared_region(size, directory)
-        os.posix_fallocate(fd, 0, size)
-        memory = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    except OSError as error:
+        memory, pages = _filled(fd, size, directory, wishes)
+    except BaseException as error:
         path.unlink(missing_ok=True)
         os.close(fd)
-        if error.errno in _NO_SPACE:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
             raise _too_small(size, _free_bytes(directory), directory) from error
         raise
-    return Region(memory, size, path=path, fd=fd)
+    return Region(memory, pages, path=path, fd=fd)
+
+
+def _new_file(directory: Path) -> tuple[Path, int]:
+    """Return an empty file, locked as ours, and its descriptor."""
+    while True:
+        path = directory / f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if _names(path, fd):
+            return path, fd
+        os.close(fd)  # a starting gateway found it before the lock was on, and took it for dead
+
+
+def _filled(fd: int, size: int, directory: Path, wishes: Wishes) -> tuple[mmap.mmap, Pages]:
+    """Map a new file of which every byte is reserved and every page is there. Raises as `shared_region`, `OSError`."""
+    refused = why_no_huge_pages(directory)
+    huge = wishes.huge_pages and not refused
+    if not huge:
+        os.posix_fallocate(fd, 0, size)
+    else:  # reserved by filling it: what is reserved first has got its pages, and they are small
+        os.ftruncate(fd, size)
+    memory = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | (0 if huge else mmap.MAP_POPULATE))
+    try:
+        if huge:
+            populate(memory, huge=True, fd=fd)
+        return memory, settle(memory, wishes, refused)
+    except BaseException:
+        memory.close()
+        raise
 
 
 def remove_dead_regions(directory: Path = SHM_DIRECTORY) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gateway.core.types import Category, Outcome, StreamSpec
 from gateway.core.verdict import CounterOffer, Verdict
 from gateway.errors import FrameSizeMismatch, StreamClosed, StreamFinished
-from gateway.runtime.kept import KeptOutputs
+from gateway.runtime.kept import Kept, KeptOutputs
 
 #: Values of `StreamRecord.close_reason`.
 CLOSED_ON_DEMAND, CLOSED_AS_IDLE = "asked", "idle"
@@ -26,9 +26,9 @@ _CLOSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FrameResult:
-    """The end of one accepted frame.
+    """The end of one accepted frame. Never changed; it is not frozen, as making it would take three times as long.
 
     Attributes:
         reason: Why there are no outputs: a stable word or Triton's own message. Empty when there are. An answered
@@ -63,7 +63,7 @@ class FrameResult:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class FrameTicket:
     """One accepted frame that has not ended. Cancelling `result` cancels the frame: nobody waits for it."""
 
@@ -219,19 +219,22 @@ class ResultRing:
     def __init__(self, size: int, outputs: KeptOutputs) -> None:
         self._size = size
         self._outputs = outputs
-        self._shown: deque[FrameResult] = deque()
-        self._overtaking: dict[int, FrameResult] = {}
+        self._shown: deque[Kept] = deque()
+        self._overtaking: dict[int, Kept] = {}
         self._next = 0
         self._waiters: set[asyncio.Future[None]] = set()
 
     def add(self, result: FrameResult) -> None:
         """Take the result of a frame; each `seq` comes once."""
-        self._overtaking[result.seq] = self._outputs.put_away(result)
+        kept = self._outputs.put_away(result)
         if result.seq != self._next:
+            self._overtaking[result.seq] = kept
             return
-        while (shown := self._overtaking.pop(self._next, None)) is not None:
+        shown: Kept | None = kept
+        while shown is not None:
             self._shown.append(shown)
             self._next += 1
+            shown = self._overtaking.pop(self._next, None)
         self._shorten(self._size)
         self.wake()
 
@@ -245,6 +248,8 @@ class ResultRing:
 
     def wake(self) -> None:
         """Let all who wait look again."""
+        if not self._waiters:
+            return
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -252,20 +257,20 @@ class ResultRing:
 
     def after(self, seq: int) -> list[FrameResult]:
         """Return the kept results with a larger `seq`."""
-        return [self._outputs.complete(result) for result in self._newer(seq)][::-1]
+        return [*self._newer(seq)][::-1]
 
     def following(self, seq: int) -> FrameResult | None:
         """Return the first of the kept results with a larger `seq`; None if there is none."""
-        if not self._shown or self._shown[-1].seq <= seq:
+        if not self._shown or self._shown[-1].result.seq <= seq:
             return None
         # what is shown has no gaps: each `seq` comes once, in order
-        return self._outputs.complete(self._shown[max(0, seq + 1 - self._shown[0].seq)])
+        return self._shown[max(0, seq + 1 - self._shown[0].result.seq)].result
 
     def _newer(self, seq: int) -> Iterator[FrameResult]:
-        for result in reversed(self._shown):
-            if result.seq <= seq:
+        for kept in reversed(self._shown):
+            if kept.result.seq <= seq:
                 return
-            yield result
+            yield kept.result
 
     async def wait(self, timeout_s: float) -> bool:
         """Return at the next `wake`, or, with False, after `timeout_s`."""

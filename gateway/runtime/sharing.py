@@ -53,8 +53,11 @@ class Sharing:
         if self._wanted and "system_shared_memory" in server.extensions:
             if region.name in await self._client.region_names():
                 await self._wait_for_given_up_calls()
+                await self._choose_way()
+                if self._inference.rooms.keeps:
+                    log.warning("outputs come inside answers from now on: Triton may still write those of a lost call")
                 return
-            await self._executor.abandon()
+            await self._abandon()
             try:
                 await self._client.register_region(region.name, region.key, region.size)
             except BackendError as error:
@@ -64,15 +67,28 @@ class Sharing:
                 self._inference.shared = False
             else:
                 self._inference.shared = True
+                await self._choose_way()
                 await self._unregister_dead_regions()
             return
-        await self._executor.abandon()
+        await self._abandon()
         self._inference.shared = False
 
     async def lost(self) -> bool:
         """Whether Triton had our region open and has not any more. Raises `BackendError`."""
         shared = self._inference.shared
         return shared and self._region.name not in await self._client.region_names(self._probe_timeout_s)
+
+    async def _abandon(self) -> None:
+        """End the calls of a Triton that is gone: it neither reads nor writes our memory any more."""
+        await self._executor.abandon()
+        self._inference.rooms.nobody_writes()
+
+    async def _choose_way(self) -> None:
+        """Have calls whose frames lie in our region go over HTTP, if that is possible."""
+        if reason := await self._client.try_http(self._region.name):
+            log.warning("all calls go over gRPC: %s", reason)
+        elif self._client.over_http:
+            log.info("jobs go to Triton's HTTP endpoint")
 
     async def _unregister_dead_regions(self) -> None:
         """Have Triton close what gateways that were killed left open: their memory is held until then.

@@ -9,6 +9,7 @@ from gateway.core.actions import RefuseFrames
 from gateway.core.engine import Engine
 from gateway.core.events import FramesArrived
 from gateway.errors import FramegateError
+from gateway.runtime.bodies import Data, body_of
 from gateway.runtime.condition import Condition
 from gateway.runtime.refusals import refusal
 from gateway.runtime.results import FrameTicket
@@ -35,28 +36,33 @@ class Submission:
         self._max_waiting = max_waiting
 
     def submit(
-        self, stream_id: str, body: bytes | memoryview, timestamp_ms: float | None, deadline_ns: int | None
+        self,
+        stream_id: str,
+        data: Data,
+        timestamp_ms: float | None,
+        deadline_ns: int | None,
     ) -> list[FrameTicket]:
         """See `Gateway.submit`."""
-        parts, view = self._condition.parts, memoryview(body).cast("B")
+        parts, body = self._condition.parts, body_of(data)
         record = parts.delivery.find(stream_id)
         record.seen_ns = self._clock.now_ns()
-        count = max(1, len(view) // record.frame_bytes)
+        count = max(1, body.size // record.frame_bytes)
         try:
             self._condition.check_running()
-            record.check_frames(len(view), count)
+            record.check_frames(body.size, count)
             leave_bytes = parts.promised.leave_bytes(record, count)
             parts.arena.reserve(count, record.frame_bytes, self._engine.room(stream_id), leave_bytes)
         except FramegateError as error:
             self._refused[error.code] += count
             record.refused[error.code] += count
             raise
-        parts.delivery.expect(view, timestamp_ms)
+        parts.delivery.expect(body, timestamp_ms)
         actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
         parts.arena.unreserve()
+        tickets = parts.delivery.issued()
         for action in actions:
             if isinstance(action, RefuseFrames):
                 record.refused[action.reason] += count
                 raise refusal(action, record, self._clock.now_ns(), self._max_waiting)
         record.note_timestamp(timestamp_ms)
-        return parts.delivery.issued()
+        return tickets

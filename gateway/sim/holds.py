@@ -29,7 +29,7 @@ class Holds:
         spec = entry.spec
         if spec.service_class is not ServiceClass.REAL_TIME:
             return False
-        known = {view.model: view for view in self._engine.snapshot().residency}
+        known = {view.model: view for view in self._engine.model_views()}
         view = known.get(spec.model)
         if view is not None and (view.region or view.state is ModelState.RESIDENT):
             return False

@@ -14,9 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.core.types import NS_PER_S, ModelState, Outcome, ServiceClass
+from gateway.core.types import NS_PER_S, ModelState, Outcome, ServiceClass, StreamSpec
 from gateway.core.view import EngineView, MemoryView, ModelView
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.text import LazyMetric
 
 #: A stream's name is the caller's; longer ones are cut.
 NAME_CHARS = 64
@@ -34,6 +35,18 @@ class Books(Protocol):
         """Streams that are over, by reason."""
 
 
+class Pages(Protocol):
+    """Part of `gateway.runtime.pages.Pages`."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether it is never swapped out."""
+
+    @property
+    def huge_bytes(self) -> int:
+        """Bytes in huge pages."""
+
+
 class Region(Protocol):
     """Part of `gateway.runtime.region.Region`."""
 
@@ -44,6 +57,10 @@ class Region(Protocol):
     @property
     def beside_bytes(self) -> int:
         """Bytes left beside it in shared memory."""
+
+    @property
+    def pages(self) -> Pages:
+        """What the system does with it."""
 
 
 class Arena(Protocol):
@@ -66,6 +83,30 @@ class Arena(Protocol):
         """Batches that lie beside it."""
 
 
+class StreamFigures(Protocol):
+    """Part of `gateway.runtime.results.StreamRecord`."""
+
+    @property
+    def stream_id(self) -> str:
+        """Its id."""
+
+    @property
+    def spec(self) -> StreamSpec:
+        """Its contract."""
+
+    @property
+    def state(self) -> str:
+        """``active`` or ``closing``."""
+
+    @property
+    def in_flight(self) -> int:
+        """Frames that have not ended."""
+
+    @property
+    def outcomes(self) -> Mapping[Outcome, int]:
+        """Frames that have, by how."""
+
+
 class Watched(Protocol):
     """Part of `gateway.runtime.gateway.Gateway`, which this package must not import."""
 
@@ -78,15 +119,20 @@ class Watched(Protocol):
         """Whether Triton is connected and set up."""
 
     @property
-    def totals(self) -> Books:
-        """Books since the start."""
-
-    @property
     def arena(self) -> Arena:
         """The frame arena."""
 
-    def view(self) -> EngineView:
-        """Return the engine's state."""
+    def view(self, *, streams: bool = True) -> EngineView:
+        """Return the engine's state, with its `streams` or without."""
+
+    def streams(self) -> Sequence[StreamFigures]:
+        """Return the streams that are not over."""
+
+    def suspect(self, stream_id: str) -> bool:
+        """Whether Triton refused frames of a stream."""
+
+    def books(self, view: EngineView) -> Books:
+        """Return the books since the start, as of that view."""
 
     def model_views(self) -> Sequence[ModelView]:
         """Return how every model of the repository stands."""
@@ -110,15 +156,16 @@ class GatewayCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the gateway."""
-        view = self._gateway.view()
-        yield from self._frames(view)
-        yield from self._streams(view)
+        view = self._gateway.view(streams=False)
+        books = self._gateway.books(view)
+        yield from self._frames(view, books)
+        yield from self._streams(books)
         yield from self._categories(view)
         yield from _models(self._gateway.model_views())
         yield from _memory(view.memory)
         yield from self._device(view)
 
-    def _frames(self, view: EngineView) -> Iterator[Metric]:
+    def _frames(self, view: EngineView, books: Books) -> Iterator[Metric]:
         accepted = CounterMetricFamily("framegate_frames_accepted", "Frames taken in", labels=["model"])
         ended = CounterMetricFamily("framegate_frames", "Accepted frames that ended", labels=["model", "outcome"])
         in_flight = GaugeMetricFamily("framegate_frames_in_flight", "Accepted frames not ended", labels=["model"])
@@ -136,29 +183,31 @@ class GatewayCollector(Collector):
             for outcome in Outcome:
                 by_class.add_metric([each.value, outcome.value], view.by_class.get(each, {}).get(outcome, 0))
         refused = CounterMetricFamily("framegate_refused", "Frames that were not taken in", labels=["reason"])
-        for reason, count in (Counter(self._gateway.totals.refused) + self._metrics.refused).items():
+        for reason, count in (Counter(books.refused) + self._metrics.refused).items():
             refused.add_metric([reason], count)
         yield from (accepted, ended, by_class, in_flight, refused)
 
-    def _streams(self, view: EngineView) -> Iterator[Metric]:
-        listed = [stream for stream in view.streams if not stream.spec.internal]
+    def _streams(self, books: Books) -> Iterator[Metric]:
+        listed = self._gateway.streams()
         streams = GaugeMetricFamily("framegate_streams", "Streams admitted", labels=["state"])
         for state in ("active", "closing"):
             streams.add_metric([state], sum(stream.state == state for stream in listed))
-        suspects = sum(stream.suspect for stream in listed)
+        yield streams
+        suspects = sum(self._gateway.suspect(stream.stream_id) for stream in listed)
         yield _gauge("framegate_streams_suspect", "Streams whose frames go alone: Triton refused some", suspects)
         over = CounterMetricFamily("framegate_streams_ended", "Streams that are over", labels=["reason"])
-        for reason, count in self._gateway.totals.streams.items():
+        for reason, count in books.streams.items():
             over.add_metric([reason], count)
-        info = GaugeMetricFamily("framegate_stream_info", "Always 1", labels=["stream_id", "name", "model"])
-        frames = GaugeMetricFamily("framegate_stream_frames", "Frames by outcome", labels=["stream_id", "outcome"])
-        in_flight = GaugeMetricFamily("framegate_stream_frames_in_flight", "Frames not ended", labels=["stream_id"])
-        for stream in listed:
-            info.add_metric([stream.stream_id, stream.spec.name[:NAME_CHARS], stream.spec.model], 1)
-            in_flight.add_metric([stream.stream_id], stream.in_flight)
-            for outcome in Outcome:
-                frames.add_metric([stream.stream_id, outcome.value], stream.outcomes.get(outcome, 0))
-        yield from (streams, over, info, frames, in_flight)
+        yield over
+        yield LazyMetric("framegate_stream_info", "Always 1", ((_named(stream), 1) for stream in listed))
+        outcomes = (
+            ({"stream_id": stream.stream_id, "outcome": outcome.value}, stream.outcomes.get(outcome, 0))
+            for stream in listed
+            for outcome in Outcome
+        )
+        yield LazyMetric("framegate_stream_frames", "Frames by outcome", outcomes)
+        in_flight = (({"stream_id": stream.stream_id}, stream.in_flight) for stream in listed)
+        yield LazyMetric("framegate_stream_frames_in_flight", "Frames not ended", in_flight)
 
     def _categories(self, view: EngineView) -> Iterator[Metric]:
         penalty = GaugeMetricFamily("framegate_penalty_seconds", "Overrun to be paid back", labels=["model", "shape"])
@@ -184,9 +233,15 @@ class GatewayCollector(Collector):
         arena = self._gateway.arena
         yield _gauge("framegate_arena_bytes", "Size of the frame arena", arena.region.size)
         yield _gauge("framegate_arena_free_bytes", "Bytes of the arena in no batch", arena.free_bytes)
+        yield _gauge("framegate_arena_locked", "Whether the arena is never swapped out", arena.region.pages.locked)
+        yield _gauge("framegate_arena_huge_bytes", "Bytes of the arena in huge pages", arena.region.pages.huge_bytes)
         yield _gauge("framegate_shm_free_bytes", "Bytes left in /dev/shm beside the arena", arena.region.beside_bytes)
         yield CounterMetricFamily("framegate_arena_moves", "Frames copied a second time", value=arena.moves)
         yield CounterMetricFamily("framegate_arena_overflows", "Batches beside the arena", value=arena.overflows)
+
+
+def _named(stream: StreamFigures) -> dict[str, str]:
+    return {"stream_id": stream.stream_id, "name": stream.spec.name[:NAME_CHARS], "model": stream.spec.model}
 
 
 def _models(models: Sequence[ModelView]) -> Iterator[Metric]:

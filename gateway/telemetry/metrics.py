@@ -12,7 +12,7 @@ over outcomes of ``framegate_frames_total``, plus ``framegate_frames_in_flight``
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,7 +22,6 @@ from prometheus_client import (
     Info,
     ProcessCollector,
     disable_created_metrics,
-    generate_latest,
 )
 
 from gateway.core.actions import (
@@ -40,6 +39,8 @@ from gateway.core.events import Event
 from gateway.core.types import NS_PER_S, Job
 from gateway.telemetry.decisions import DecisionLog
 from gateway.telemetry.residency import ResidencyMetrics
+from gateway.telemetry.stalls import Stalls
+from gateway.telemetry.text import pieces
 
 #: Half a millisecond to ten seconds. About three steps a decade are enough to see where a deadline falls.
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
@@ -86,6 +87,7 @@ class Metrics:
     Attributes:
         registry: For further collectors.
         refused: Frames refused before they reached the gateway, by error code.
+        stalls: What holds up the event loop; measured between its `start` and `stop`.
     """
 
     def __init__(self, version: str) -> None:
@@ -124,6 +126,7 @@ class Metrics:
         )
         self._models: dict[str, ModelMetrics] = {}
         self.residency = ResidencyMetrics(self.registry)
+        self.stalls = Stalls(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"framegate_{name}", text, labels, registry=self.registry)
@@ -158,6 +161,11 @@ class Metrics:
         gauge = Gauge("framegate_decision_log_dropped", "Decisions that were not logged", registry=self.registry)
         gauge.set_function(lambda: log.dropped)
 
+    def watch_log_lines(self, dropped: Callable[[], float]) -> None:
+        """Show how many lines of the gateway's log are missing."""
+        gauge = Gauge("framegate_log_lines_dropped", "Lines of the log that were not written", registry=self.registry)
+        gauge.set_function(dropped)
+
     def watch_uploads(self, held_bytes: Callable[[], float]) -> None:
         """Show how much of `limits.inflight_body_bytes` is taken."""
         gauge = Gauge("framegate_upload_bytes", "Bodies that are being read", registry=self.registry)
@@ -170,4 +178,8 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """Give the same, a piece at a time: with a thousand streams all of it takes tens of milliseconds."""
+        return pieces(self.registry)

@@ -12,7 +12,11 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from gateway.triton.loopback import is_loopback
 from gateway.triton.types import BackendError, InSharedMemory, Tensor
+
+#: A reconnect is tried at least this often, so that a restarted Triton is found within a second.
+_MAX_RECONNECT_BACKOFF_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +102,20 @@ def _set(parameter: Any, value: bool | int | float | str) -> None:  # noqa: ANN4
             parameter.double_param = value
         case str():
             parameter.string_param = value
+
+
+def channel_options(url: str, max_message_bytes: int) -> list[tuple[str, int]]:
+    """Return the options of a channel to `url`: both limits of a message, and how it reconnects."""
+    args = [
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 1_000),  # in fact the limit of one connection attempt
+        ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_BACKOFF_MS),
+        # No keep-alive pings: Triton answers pings more frequent than one in five minutes by closing the
+        # connection (its --grpc-http2-max-ping-strikes). The health poll on the control channel serves.
+    ]
+    if is_loopback(url):
+        args.append(("grpc.enable_http_proxy", 0))  # http_proxy in the environment is not meant for our own host
+    return args

@@ -1,8 +1,11 @@
-"""The only conversation with Triton, over gRPC, as plain values.
+"""The only conversation with Triton, as plain values: over gRPC, but for calls that can go a leaner way.
 
 Three channels: one carries nothing but inference, one loads and unloads of models, one everything else, so that a
 model load or a repository index never queues in front of a job, nor a load in front of a probe. gRPC shares one TCP
 connection between channels of equal arguments unless told otherwise, hence ``use_local_subchannel_pool``.
+
+Calls whose frames lie in shared memory go to the HTTP endpoint of the same Triton instead, if it is known
+(`gateway.triton.http_channel`).
 
 Nothing here retries, and nothing here gives up on an inference: a deadline on the call would end the
 *call* while Triton may still be reading its input from shared memory. Whoever waits decides how long.
@@ -12,20 +15,21 @@ What goes wrong is raised as `BackendError` with Triton's own words.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
 import tritonclient.grpc.aio as triton
 from tritonclient.utils import InferenceServerException
 
-from gateway.triton.channel import InferenceChannel, InputTensor
+from gateway.triton.channel import InferenceChannel, InputTensor, channel_options
+from gateway.triton.http_channel import HttpChannel
 from gateway.triton.plain import plain
 from gateway.triton.tensors import to_array
 from gateway.triton.types import (
     BackendError,
     IndexEntry,
     InferenceCall,
+    InSharedMemory,
     ModelMetadata,
     Outputs,
     RawCall,
@@ -37,8 +41,6 @@ from gateway.triton.types import (
 
 T = TypeVar("T")
 
-#: A reconnect is tried at least this often, so that a restarted Triton is found within a second.
-_MAX_RECONNECT_BACKOFF_MS = 500
 _STATUS_PREFIX = "StatusCode."
 
 
@@ -49,18 +51,26 @@ class TritonClient:
         url: ``host:port`` of the gRPC endpoint.
         max_message_bytes: Limit of one message, both ways. gRPC's own default is 4 MB, and one FP32
             frame of 640x640 is larger.
+        http_url: ``host:port`` of the HTTP endpoint; empty: there is none.
         control_timeout_s: Limit of each control call but `load`.
+
+    Attributes:
+        over_http: Calls whose frames lie in shared memory go to the HTTP endpoint, see `try_http`.
     """
 
-    def __init__(self, url: str, *, max_message_bytes: int, control_timeout_s: float = 5.0) -> None:
+    def __init__(self, url: str, *, max_message_bytes: int, http_url: str = "", control_timeout_s: float = 5.0) -> None:
         self.url = url
+        self.over_http = False
+        self._http = HttpChannel(http_url, max_message_bytes) if http_url else None
         self._timeout_s = control_timeout_s
-        self._inference = InferenceChannel(url, _channel_args(url, max_message_bytes))
-        self._control = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
-        self._loads = triton.InferenceServerClient(url, channel_args=_channel_args(url, max_message_bytes))
+        self._inference = InferenceChannel(url, channel_options(url, max_message_bytes))
+        self._control = triton.InferenceServerClient(url, channel_args=channel_options(url, max_message_bytes))
+        self._loads = triton.InferenceServerClient(url, channel_args=channel_options(url, max_message_bytes))
 
     async def close(self) -> None:
         """Close the channels; calls in flight end as cancelled."""
+        if self._http is not None:
+            self._http.close()
         await self._inference.close()
         await self._loads.close()
         await self._control.close()
@@ -176,14 +186,29 @@ class TritonClient:
 
     # ------------------------------------------------------------ inference
 
+    async def try_http(self, region: str) -> str:
+        """Have calls go to the HTTP endpoint, if one is known and it is that of the Triton which has `region` open.
+
+        Returns:
+            Why they do not although an endpoint is known; else empty.
+        """
+        if self._http is None:
+            return ""
+        reason = await self._http.why_not(region, self._timeout_s)
+        self.over_http = not reason
+        return reason and f"{self._http.url} (FRAMEGATE_TRITON__HTTP_URL) is not its HTTP endpoint: {reason}"
+
     async def infer(self, call: InferenceCall) -> Outputs:
         """Run one batch and return every output, batch axis included.
 
-        The arrays are read-only views of the reply. Nothing limits the time but a broken connection.
+        The arrays are read-only. Nothing limits the time but a broken connection. `InferenceCall.room` is used where
+        calls go over HTTP, and then Triton may write to it for as long as it has not answered.
 
         Raises:
             BackendError: Triton's refusal or failure, or its absence.
         """
+        if self.over_http and self._http is not None and isinstance(call.data, InSharedMemory):
+            return await self._http.infer(call, call.data)
         version, outputs = await self._inference.infer(
             call.model,
             call.version,
@@ -207,28 +232,3 @@ async def _answer(call: Awaitable[T]) -> T:
     except InferenceServerException as error:
         status = (error.status() or "").removeprefix(_STATUS_PREFIX)
         raise BackendError(error.message() or status or "no reason given", status) from None
-
-
-def _channel_args(url: str, max_message_bytes: int) -> list[tuple[str, int]]:
-    args = [
-        ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.max_receive_message_length", max_message_bytes),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 1_000),  # in fact the limit of one connection attempt
-        ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_BACKOFF_MS),
-        # No keep-alive pings: Triton answers pings more frequent than one in five minutes by closing the
-        # connection (its --grpc-http2-max-ping-strikes). The health poll on the control channel serves.
-    ]
-    if is_loopback(url):
-        args.append(("grpc.enable_http_proxy", 0))  # http_proxy in the environment is not meant for our own host
-    return args
-
-
-def is_loopback(url: str) -> bool:
-    """Tell whether ``host:port`` is on this machine for certain."""
-    host = url.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

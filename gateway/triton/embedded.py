@@ -166,6 +166,11 @@ class EmbeddedTriton:
         return f"{HOST}:{self._known_ports().http}"
 
     @property
+    def addresses(self) -> dict[str, str]:
+        """Both endpoints, as the settings of the group `triton` call them."""
+        return {"url": self.grpc_url, "http_url": self.http_url}
+
+    @property
     def metrics_url(self) -> str:
         """host:port of the Prometheus endpoint, path ``/metrics``."""
         return f"{HOST}:{self._known_ports().metrics}"

@@ -1,9 +1,10 @@
-"""Free ports on loopback, and whether a Triton answers there."""
+"""Free ports on loopback, whether a Triton answers there, and whether an address is there at all."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import socket
 from dataclasses import dataclass
 
@@ -67,3 +68,12 @@ def listens(port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether ``host:port`` is on this machine for certain."""
+    host = url.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

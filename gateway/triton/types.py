@@ -17,6 +17,8 @@ _TOO_LARGE = "message larger than max"
 #: Triton's, of a version that comes or goes, with the very status of a broken connection; and of one that is not there.
 _NOT_READY = "is not at ready state"
 _VERSION_GONE = re.compile(rf"version \d+ is not found|version \d+ {_NOT_READY}")
+#: Triton's, of outputs that do not go where a call wants them: they are larger, or the model has no such output.
+_NO_SUCH_ROOM = re.compile(r"shared memory size specified with the request for output|unexpected inference output")
 #: Triton's, without the name.
 _NO_REGION = "Unable to find shared memory region: 'the frame arena'"
 _LIMIT = "The limit is FRAMEGATE_TRITON__MAX_MESSAGE_BYTES"
@@ -58,6 +60,11 @@ class BackendError(Exception):
     def forgot_region(self) -> bool:
         """Whether Triton does not know our shared memory: it was restarted since it was set up."""
         return _NO_REGION in self.message
+
+    @property
+    def unfit_room(self) -> bool:
+        """Whether the outputs do not fit the room that a call had for them; without one it can be run again."""
+        return _NO_SUCH_ROOM.search(self.message) is not None
 
     @property
     def too_large(self) -> bool:
@@ -139,6 +146,42 @@ class InSharedMemory:
     size: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OutputLayout:
+    """How the outputs of a batch lie in memory that Triton writes them to. Two are never equal.
+
+    Attributes:
+        places: Name -> (first byte, size in bytes) of each whose size is known before.
+        others: Names of the others, which come in the answer.
+        size: Bytes of all places together, gaps included.
+    """
+
+    places: Mapping[str, tuple[int, int]]
+    others: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRoom:
+    """Memory for the outputs of one call, in a region that Triton has opened.
+
+    Attributes:
+        region: Its name.
+        block: The memory it lies in, as this process sees it.
+        offset: Its first byte, in the region and in `block`.
+        layout: What goes where in it.
+    """
+
+    region: str
+    block: memoryview
+    offset: int
+    layout: OutputLayout
+
+    def copy(self) -> bytes:
+        """Return what is in it. No slice of it stays: a region can only be closed when nobody looks into it."""
+        return bytes(self.block[self.offset : self.offset + self.layout.size])
+
+
 NO_PARAMETERS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -150,6 +193,7 @@ class InferenceCall:
         shape: Of the tensor as sent, batch axis included if the model has one.
         data: Its place in shared memory, or its bytes in C order.
         parameters: Request parameters, for the backend.
+        room: Where outputs may be written; None: all of them come in the answer.
     """
 
     model: str
@@ -159,6 +203,7 @@ class InferenceCall:
     shape: tuple[int, ...]
     data: InSharedMemory | memoryview
     parameters: Mapping[str, int] = field(default_factory=lambda: NO_PARAMETERS)
+    room: OutputRoom | None = None
 
 
 class Outputs(dict[str, NDArray[Any]]):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gateway.api.connection import HEAD_BYTES
-from tests.api.served import FRAME
+from tests.api.served import FRAME, Served
 from tests.api.test_bad_clients import head, read_answer, rss_bytes
 
 MIB = 1 << 20
@@ -92,3 +92,19 @@ def test_a_body_somewhat_above_the_limit_is_told_so(served):
         connection.request("PUT", stream["frames_url"], bytes(60 * MIB))
         assert connection.getresponse().status == 405
         connection.close()
+
+
+def test_a_connection_that_rests_is_closed_and_one_that_is_used_is_not():
+    """One timer serves for many calls: it must neither count from the first of them, nor close in the midst of one."""
+    with Served(server={"keep_alive_s": 1}) as served, served.connect() as used, served.connect() as resting:
+        served.stand_in.delay_s = lambda call: 0.4
+        with served.stream(deadline_ms=2_000) as stream:
+            resting.sendall(head("GET", "/v2/health/live"))
+            assert read_answer(resting)[0] == 200
+            began = time.monotonic()
+            for _ in range(4):
+                used.sendall(head("POST", stream["frames_url"], "Content-Length: 192") + FRAME)
+                assert read_answer(used)[0] == 200
+            assert resting.recv(1) == b""
+            assert used.recv(1) == b""
+            assert 2.4 < time.monotonic() - began < 5

@@ -17,7 +17,7 @@ from tests.api.test_problems import all_errors
 
 REFERENCE = Path(__file__).parents[2] / "docs/api.md"
 #: Errors that end the command instead of a call.
-NOT_OVER_HTTP = {"profile_missing", "address_unavailable", "embedded_triton", "zoo"}
+NOT_OVER_HTTP = {"profile_missing", "address_unavailable", "embedded_triton", "zoo", "arena_not_locked"}
 
 
 def make_app():
@@ -126,6 +126,15 @@ def test_frames_are_documented(document):
         "504",
     }
     assert "frame_size_mismatch" in call["responses"]["400"]["description"]
+
+
+def test_results_are_documented_in_both_forms(document):
+    paths = document["paths"]
+    post, poll = paths["/v1/streams/{stream_id}/frames"]["post"], paths["/v1/streams/{stream_id}/results"]["get"]
+    for answer, model in ((post["responses"]["200"], "FrameOutcomes"), (poll["responses"]["200"], "ResultsPage")):
+        assert set(answer["content"]) == {"application/json", "application/octet-stream"}
+        assert answer["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{model}"}
+        assert "Inference-Header-Content-Length" in answer["headers"]
 
 
 def test_the_registration_is_documented_strictly(document):

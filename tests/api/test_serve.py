@@ -108,6 +108,45 @@ def test_the_environment_configures_it(triton, profile_file):
         assert "framegate_arena_bytes 65536.0" in httpx.get(f"{url_of(process)}/metrics").text
 
 
+def figures(url):
+    """Return the metrics without labels, by name."""
+    lines = [line.split() for line in httpx.get(f"{url}/metrics").text.splitlines()]
+    return {line[0]: float(line[1]) for line in lines if len(line) == 2}
+
+
+def test_the_event_loop_is_watched_and_the_arena_described(triton, profile_file):
+    options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1)
+    with serving(*options, FRAMEGATE_ARENA__LOCK="off") as process:
+        url = url_of(process)
+        body = {"model": "echo", "shape": [8, 8, 3], "fps": 5, "burst": 9, "deadline_ms": 400}
+        stream = httpx.post(f"{url}/v1/streams", json=body).json()
+        assert httpx.post(url + stream["frames_url"], content=FRAME * 9).status_code == 200
+        wait_until(lambda: figures(url)["framegate_event_loop_lag_seconds_count"] >= 3, "the loop is not watched")
+        found = figures(url)
+        assert (found["framegate_arena_locked"], found["framegate_log_lines_dropped"]) == (0, 0)
+        assert "framegate_timer_late_seconds_count" in found
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert "frame arena: 1.0 MiB of shared memory, not locked" in errors
+
+
+def test_a_terminal_that_nobody_reads_holds_up_nobody(triton, profile_file):
+    """A pipe takes 64 KiB; then whoever writes to it stands still, and that is not the event loop."""
+    options = ("--triton", triton.url, "--profile", profile_file, "--arena-mb", 1)
+    settings = {"FRAMEGATE_SERVER__ACCESS_LOG": "true", "FRAMEGATE_TELEMETRY__LOG_QUEUE": "10"}
+    with serving(*options, **settings) as process:
+        with httpx.Client(base_url=url_of(process), timeout=10) as client:
+            for _ in range(1_200):
+                assert client.get("/v2/health/live").status_code == 200
+        url = str(client.base_url)
+        assert figures(url)["framegate_log_lines_dropped"] > 0
+        process.terminate()
+        _, errors = process.communicate(timeout=20)
+    assert "GET /v2/health/live HTTP/1.1" in errors
+    assert "lines are missing here" in errors
+    assert process.returncode == 0
+
+
 def failure(*options, **extra):
     done = subprocess.run(
         [*SERVE, *map(str, options)], capture_output=True, text=True, env=environment(**extra), timeout=30

@@ -86,6 +86,15 @@ def test_what_is_no_address_of_triton(url):
         Settings(triton={"url": url})
 
 
+def test_the_http_endpoint_of_triton_is_an_address_or_none():
+    assert Settings().triton.http_url == ""
+    assert Settings(triton={"http_url": "triton:8000"}).triton.http_url == "triton:8000"
+    with pytest.raises(ValidationError, match=r"triton\.http_url.*\n.*as in 127\.0\.0\.1:8000"):
+        Settings(triton={"http_url": "http://triton:8000"})
+    with pytest.raises(ValidationError, match=r"triton\.url"):
+        Settings(triton={"url": ""})
+
+
 @pytest.mark.parametrize("url", ["", "triton:8002", "http://triton:8002/metrics", "[::1]:8002/metrics"])
 def test_an_address_of_tritons_metrics(url):
     assert Settings(residency={"metrics_url": url}).residency.metrics_url == url

@@ -330,7 +330,7 @@ def test_a_fault_of_our_own_is_logged_once_and_told_nobody(served, monkeypatch, 
         raise RuntimeError("secret")
 
     with monkeypatch.context() as patch:
-        patch.setattr(served.gateway, "view", fail)
+        patch.setattr(served.gateway, "streams", fail)
         answer = served.http.get("/v1/streams")
     document = problem(answer, 500, "internal")
     assert "secret" not in answer.text

@@ -93,11 +93,12 @@ def gone(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_real_frames_and_ends_with_its_triton(options: list[str], tmp_path: Path, number: int) -> None:
-    with serving(options) as (process, url):
+    with serving(options, stderr=subprocess.PIPE) as (process, url):
         send_a_frame(url)
         assert tritons(tmp_path)
         process.send_signal(number)
         assert process.wait(20) == 0
+        assert "jobs go to Triton's HTTP endpoint" in process.stderr.read()
         assert not tritons(tmp_path)
         assert not regions(process.pid)
 

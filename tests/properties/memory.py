@@ -27,7 +27,7 @@ class Memory:
                 case AcceptFrames():
                     self.arena.reserve(0, _FRAME, room)
                     for frame in action.frames:
-                        self.arena.place(frame.job, memoryview(_bytes(frame)))
+                        self.arena.slot(frame.job)[:] = _bytes(frame)
                     self.arena.unreserve()
                 case DropFrames():
                     for move in action.moved:

@@ -24,7 +24,7 @@ def arena() -> Iterator[Arena]:
 def place(arena: Arena, job: int, *values: int) -> None:
     arena.reserve(len(values), FRAME, BATCH)
     for value in values:
-        arena.place(job, memoryview(bytes([value]) * FRAME))
+        arena.slot(job)[:] = bytes([value]) * FRAME
     arena.unreserve()
 
 
@@ -109,7 +109,7 @@ def test_a_full_arena_refuses_all_or_nothing(arena: Arena) -> None:
 def test_more_frames_than_a_batch_are_reserved_for_however_they_are_batched(arena: Arena) -> None:
     arena.reserve(2 * BATCH, FRAME, BATCH)
     for job in (1, 1, 1, 1, 2, 2, 2, 2):
-        arena.place(job, memoryview(bytes(FRAME)))
+        arena.slot(job)[:] = bytes(FRAME)
     arena.unreserve()
     assert arena.batches == 2
     for job in (1, 2):
@@ -129,9 +129,9 @@ def test_what_engine_and_arena_disagree_on_is_said(arena: Arena) -> None:
     place(arena, 1, 1, 2)
     with pytest.raises(RuntimeError, match="started with 3 frames, but 2 were placed"):
         arena.start(1, 3)
-    arena.reserve(1, FRAME, BATCH)
+    arena.reserve(1, 99, BATCH)
     with pytest.raises(RuntimeError, match="a frame of 99 does not fit"):
-        arena.place(1, memoryview(bytes(99)))
+        arena.slot(1)
     arena.unreserve()
     arena.drop(1)
     arena.drop(1)
@@ -154,7 +154,7 @@ def test_a_batch_with_holes_holds_what_is_left(steps: list[int | None], data: st
     for value in steps:
         if value is not None:
             arena.reserve(1, FRAME, 40)
-            arena.place(1, memoryview(bytes([value]) * FRAME))
+            arena.slot(1)[:] = bytes([value]) * FRAME
             arena.unreserve()
             left.append(value)
         elif left:
@@ -225,7 +225,7 @@ def test_frames_may_be_spread_over_more_batches_than_they_would_fill(arena: Aren
     """How many is the engine's to say, after the reservation; those that find no room lie elsewhere."""
     arena.reserve(5, FRAME, BATCH)
     for job in range(5):
-        arena.place(job, memoryview(bytes([job]) * FRAME))
+        arena.slot(job)[:] = bytes([job]) * FRAME
     arena.unreserve()
     spans = [arena.start(job, 1) for job in range(5)]
     assert [set(span.view) for span in spans] == [{job} for job in range(5)]
@@ -240,7 +240,7 @@ def test_frames_may_be_spread_over_more_batches_than_they_would_fill(arena: Aren
 def test_what_is_spread_leaves_room_for_others(arena: Arena) -> None:
     arena.reserve(2, FRAME, BATCH, leave_bytes=2 * BLOCK)
     for job in (1, 2):
-        arena.place(job, memoryview(bytes([job]) * FRAME))
+        arena.slot(job)[:] = bytes([job]) * FRAME
     arena.unreserve()
     assert arena.free_bytes == 2 * BLOCK
     arena.move(2, 0, 0)

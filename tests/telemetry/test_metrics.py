@@ -8,6 +8,7 @@ from gateway.core.actions import AcceptFrames, DeliverFrames, PlanStale
 from gateway.core.events import RegisterStream, Tick, WidenWindows
 from gateway.core.types import NS_PER_MS, Category, Frame, Job, Outcome, ServiceClass, StreamSpec
 from gateway.core.view import CategoryView, EngineView, MemoryView, ModelTotals, StreamView
+from gateway.runtime.pages import Pages
 from gateway.telemetry.collector import GatewayCollector
 from gateway.telemetry.metrics import Metrics
 
@@ -136,24 +137,37 @@ class Gateway:
 
     def __init__(self):
         self.ready = self.triton_ready = True
-        self.totals = SimpleNamespace(refused=Counter(stream_closed=2), streams=Counter(idle=2, asked=1))
+        self._books = SimpleNamespace(refused=Counter(stream_closed=2), streams=Counter(idle=2, asked=1))
         self.arena = SimpleNamespace(
-            region=SimpleNamespace(size=1000, beside_bytes=50), free_bytes=900, moves=3, overflows=2
+            region=SimpleNamespace(size=1000, beside_bytes=50, pages=Pages(True, 400)),
+            free_bytes=900,
+            moves=3,
+            overflows=2,
         )
-        self.streams = ()
+        self.listed = ()
         self.categories = ()
         self.models = {}
         self.by_class = {}
         self.residency = []
         self.memory = MemoryView()
 
+    def books(self, view):
+        return self._books
+
     def model_views(self):
         return self.residency
 
-    def view(self):
+    def streams(self):
+        return self.listed
+
+    def suspect(self, stream_id):
+        return any(stream.stream_id == stream_id and stream.suspect for stream in self.listed)
+
+    def view(self, *, streams):
+        assert not streams
         return EngineView(
             now_ns=0,
-            streams=self.streams,
+            streams=(),
             categories=self.categories,
             ready=(),
             running=None,
@@ -210,11 +224,11 @@ def test_series_of_a_stream_end_with_it():
     gateway, metrics = collected()
     base = len(metrics.render().splitlines())
     for number in range(1_000):
-        gateway.streams = (stream(f"id{number}", met=number),)
+        gateway.listed = (stream(f"id{number}", met=number),)
         text = metrics.render().decode()
         assert f'stream_id="id{number}"' in text
         assert f'stream_id="id{number - 1}"' not in text
-    gateway.streams = ()
+    gateway.listed = ()
     assert len(metrics.render().splitlines()) == base
 
 
@@ -222,7 +236,7 @@ def test_odd_names_are_escaped_and_cut():
     gateway, metrics = collected()
     spec = StreamSpec("echo", "1", (4, 4, 3), 10**8, 10**8, name='a"b\\c\n' + "x" * 4096)
     view = stream("s")
-    gateway.streams = (StreamView("s", spec, CATEGORY, "active", 0, 0, {}, 0, 0, {}, None), view)
+    gateway.listed = (StreamView("s", spec, CATEGORY, "active", 0, 0, {}, 0, 0, {}, None), view)
     names = [key for key in samples(metrics) if key[0] == "framegate_stream_info"]
     assert any('a"b\\c\n' in value for key in names for value in key)
     assert max(len(value) for key in names for value in key) <= 64
