@@ -15,7 +15,7 @@ from gateway.core.profile_entry import MIN_SAMPLES
 from gateway.core.types import NS_PER_MS, NS_PER_S, OnLate, Outcome, StreamSpec
 from gateway.errors import FramegateError
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.results import FrameTicket
+from gateway.runtime.tickets import FrameTicket
 from gateway.settings import Settings
 from gateway.triton.embedded import EmbeddedTriton
 from profiler.device import device_name

@@ -40,7 +40,7 @@ from gateway.core.events import RegisterStream
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome, StreamSpec
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.results import FrameTicket
+from gateway.runtime.tickets import FrameTicket
 from gateway.settings import Settings
 from gateway.triton.embedded import EmbeddedTriton
 

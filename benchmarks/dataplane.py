@@ -8,7 +8,8 @@ The model is Python and returns three values of a frame, in Triton and elsewhere
 - `frames`: frames as fast as they are taken, at four sizes, round by round: every arm once a round, in an order that
   changes. Arms: `ceiling`, a raw ASGI route that reads the body and answers ``{}``; the gateway over HTTP (`http`) and
   over WebSockets (`ws`), with windows in place of early dispatch (but for 1 kB), so that batches are large;
-  `http_early`, with the settings as they are shipped; `http_single`, with jobs of one frame; `triton`, Triton's own
+  `http_early`, with the settings as they are shipped; `http_single`, with jobs of one frame; `ceiling_paced` and
+  `http_single_paced`, the raw route and jobs of one frame at one and the same rate; `triton`, Triton's own
   HTTP front end with dynamic batching; `triton_two_cores`, the same with both cores for Triton; `litserve`; `mosec`.
   `wrk` sends HTTP. It knows no WebSockets: those are sent by `frame_path.sender`, and so is HTTP in `http_own_client`.
 - `busy`: back-to-back jobs of a model that sleeps, against `perf_analyzer` at concurrency 1.
@@ -20,6 +21,8 @@ All figures are kept in ``--out`` as they are found, and ``--resume`` goes on wi
 The last line of ``--json`` has the keys of `frame_path.report.figures`. A ratio is the median over the rounds of the
 ratios within a round. ``cpu_ms``: processor time of the front end per frame, user and kernel, all of its threads, from
 ``/proc/<pid>/stat``; it equals seconds per thousand frames. ``beside_cpu_ms``: of the gateway's other processes.
+``page_faults``: of the front end, per frame. The raw route gets the memory of its bodies from the system anew for some
+frames or for all, as its allocator has it (20 to 37 faults a frame), and takes up to half as much again for it.
 """
 
 from __future__ import annotations

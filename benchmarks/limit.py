@@ -38,7 +38,7 @@ from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, Outcome, StreamSpec
 from gateway.errors import FrameSurplus
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.results import FrameTicket
+from gateway.runtime.tickets import FrameTicket
 from gateway.settings import Settings
 from gateway.triton.embedded import EmbeddedTriton
 from gateway.zoo.build import build

@@ -6,21 +6,19 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
-    from gateway.settings import Settings
     from profiler.ledger import Ledger
     from profiler.perf_analyzer import Tool
-    from profiler.plan import Plan, Report
+    from profiler.plan import Report
 
 _DEFAULT_BATCHES = (1, 2, 4, 8)
-_MIB = 1 << 20
 _REPOSITORY_HELP = "With --embedded. Default: ./model_repository if there is one, else the checkout's."
 #: Twice what a 99th percentile takes at least, so that one stalled execution is not it.
 _SAMPLES = 200
@@ -113,6 +111,7 @@ def profile(
     from profiler.plan import Plan
     from profiler.quick import measure
     from profiler.show import progress
+    from profiler.target import measure_in, settings_of
 
     if embedded and triton is not None:
         _fail("--triton and --embedded exclude each other")
@@ -132,7 +131,7 @@ def profile(
             loads=not quick if while_loading is None else while_loading,
             load_beside=load_beside or "",
         )
-        settings = _settings(triton, model_repository, triton_log, arena_mb)
+        settings = settings_of(triton, model_repository, triton_log, arena_mb)
         _check_places(out, plots)
         if lost := ledger.lost(plan.models):
             wanted = " ".join(f"--model {name}" for name in (*lost, *plan.models))
@@ -153,7 +152,7 @@ def profile(
             measuring = functools.partial(
                 measure, on_progress=on_progress, tool=tool, insist=insist, ledger=ledger, pace=pace
             )
-            report = _measure(measuring, plan, settings, embedded=embedded or settings.embedded.enabled)
+            report = measure_in(measuring, plan, settings, embedded=embedded or settings.embedded.enabled)
         pictures = _draw(report, plots)
     _finish(report, out, pictures, settings.embedded.model_repository, as_json=as_json)
 
@@ -191,24 +190,6 @@ def _tool(engine: EngineName | None, explicit: Path | None, *, fetch: bool) -> T
         return None
 
 
-def _settings(
-    triton: str | None, model_repository: Path | None, triton_log: Path | None, arena_mb: int | None
-) -> Settings:
-    """Return the settings, with the repository found. Raises ValidationError."""
-    from gateway.paths import find_repository
-    from gateway.settings import Settings
-
-    overrides: dict[str, Any] = {"triton": {"url": triton}} if triton else {}
-    if arena_mb is not None:
-        overrides["arena"] = {"bytes": arena_mb * _MIB}
-    options = {"model_repository": model_repository, "log_file": triton_log}
-    overrides["embedded"] = {name: value for name, value in options.items() if value is not None}
-    settings = Settings(**overrides)
-    group = settings.embedded
-    found = group.model_copy(update={"model_repository": find_repository(group.model_repository)})
-    return settings.model_copy(update={"embedded": found})
-
-
 def _check_places(out: Path, plots: Path | None) -> None:
     """End here where nothing can be written, before anything is measured. Raises OSError."""
     from gateway.paths import make_writable
@@ -242,50 +223,6 @@ def _faults_said(ledger: Ledger) -> Iterator[None]:
                 f"stopped; {len(ledger.profile.entries)} points are in {ledger.partial}: the same command goes on there"
             )
         raise typer.Exit(130) from None
-
-
-def _measure(
-    measuring: Callable[..., Coroutine[Any, Any, Report]], plan: Plan, settings: Settings, *, embedded: bool
-) -> Report:
-    """Measure in a Triton of our own, or in that of `settings`.
-
-    Raises:
-        KeyboardInterrupt: On Ctrl-C and SIGTERM, when all that was started has ended.
-    """
-    import asyncio
-    import dataclasses
-    import signal
-
-    import uvloop
-
-    from gateway.triton.embedded import EmbeddedTriton
-    from profiler.device import device_name
-
-    def run(plan: Plan, settings: Settings) -> Report:
-        async def main() -> Report:
-            task = asyncio.create_task(measuring(plan, settings, device_name()))
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-            return await task
-
-        try:
-            report: Report = uvloop.run(main())
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-        return report
-
-    if not embedded:
-        return run(plan, settings)
-    options = settings.embedded
-    server = EmbeddedTriton(
-        options.model_repository,
-        options.log_file,
-        intra_op_threads=options.intra_op_threads,
-        ready_timeout_s=options.start_timeout_s,
-    )
-    with server:
-        group = settings.triton.model_copy(update=server.addresses)
-        plan = dataclasses.replace(plan, server_pid=server.pid)
-        return run(plan, settings.model_copy(update={"triton": group}))
 
 
 def _draw(report: Report, directory: Path | None) -> list[Path]:

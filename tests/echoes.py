@@ -12,7 +12,8 @@ import numpy as np
 from gateway.core.types import NS_PER_MS, Outcome, ServiceClass
 from gateway.errors import ArenaFull, BestEffortFull, FrameSurplus
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.results import FrameTicket, StreamRecord
+from gateway.runtime.results import StreamRecord
+from gateway.runtime.tickets import FrameTicket
 from tests.runtime_support import make_spec
 
 #: Frames of one body, as reported.

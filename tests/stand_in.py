@@ -26,6 +26,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.stand_in_http import HttpSide
 from tests.stand_in_metrics import MetricsPage
+from tests.stand_in_ports import patiently
 from tests.stand_in_repository import Call, LoadError, Model, Repository
 
 MESSAGE_LIMIT = 256 << 20
@@ -82,17 +83,20 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         return [call for call in self.calls if call.method == method]
 
     async def start(self) -> None:
+        self._server, self.port = await patiently(self._bind)
+        await self._server.start()
+        await self.metrics.start()
+        await self.http.start()
+
+    async def _bind(self) -> tuple[grpc.aio.Server, int]:
         options = [
             ("grpc.max_send_message_length", MESSAGE_LIMIT),
             ("grpc.max_receive_message_length", MESSAGE_LIMIT),
             ("grpc.so_reuseport", 0),
         ]
-        self._server = grpc.aio.server(options=options)
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
-        await self._server.start()
-        await self.metrics.start()
-        await self.http.start()
+        server = grpc.aio.server(options=options)
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, server)
+        return server, server.add_insecure_port(f"127.0.0.1:{self.port}")
 
     async def stop(self) -> None:
         """End like a process that was killed: calls break off, everything is forgotten."""

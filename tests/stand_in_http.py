@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from tritonclient.grpc import service_pb2
 
+from tests.stand_in_ports import listen
+
 if TYPE_CHECKING:
     from tests.stand_in import StandIn
 
@@ -64,8 +66,7 @@ class HttpSide:
         return len(self._writers)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server, self.port = await listen(self._serve, self.port)
 
     async def stop(self) -> None:
         """End like a process that was killed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.stand_in_ports import listen
 from tests.stand_in_repository import Repository
 
 _DEVICE = '{gpu_uuid="GPU-stand-in"}'
@@ -21,8 +22,7 @@ class MetricsPage:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server, self.port = await listen(self._answer, self.port)
 
     async def stop(self) -> None:
         if self._server is not None:

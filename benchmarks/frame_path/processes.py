@@ -42,6 +42,12 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S if fields else 0.0
 
 
+def page_faults(pid: int) -> int:
+    """Return how many pages a process has had to be given so far, without reading from a disk; 0 if it is gone."""
+    fields = _stat(pid)
+    return int(fields[7]) if fields else 0
+
+
 def children(pid: int) -> list[int]:
     """Return all descendants of a process."""
     parents: dict[int, list[int]] = {}

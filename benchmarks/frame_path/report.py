@@ -24,6 +24,7 @@ _RATIOS = {
 #: Beside them.
 _MORE = {
     "rate_vs_triton_http_two_cores": ("http", "triton_two_cores", "frames_per_s"),
+    "cpu_ratio_http_batch1_same_rate": ("http_single_paced", "ceiling_paced", "cpu_ms"),
     "cpu_ratio_http_early": ("http_early", "ceiling", "cpu_ms"),
     "ws_cpu_vs_http_same_client": ("ws", "http_own_client", "cpu_ms"),
     "ws_rate_vs_http_same_client": ("ws", "http_own_client", "frames_per_s"),
@@ -34,6 +35,7 @@ _COLUMNS = (
     "beside_cpu_ms",
     "behind_cpu_ms",
     "client_cpu_ms",
+    "page_faults",
     "mean_batch",
     "execute_ms",
     "p50_ms",

@@ -37,6 +37,7 @@ class Target:
         own_client: Called by our own sender where wrk would do.
         metrics: It is a gateway, and says what it did.
         behind: Of the process that runs the model, where it is not a descendant.
+        rate_per_s: Called so often, by our own sender; 0: as often as it answers.
     """
 
     port: int
@@ -51,6 +52,7 @@ class Target:
     own_client: bool = False
     metrics: bool = False
     behind: int | None = None
+    rate_per_s: float = 0.0
 
     def check(self) -> None:
         """Call it once. A worker may start more slowly than its front end.
@@ -75,6 +77,7 @@ class Target:
 
     def drive(self, seconds: float, rate_per_s: float = 0.0) -> Load:
         """Put it under load. Raises `LoadError`."""
+        rate_per_s = rate_per_s or self.rate_per_s
         if not (self.websocket or self.own_client or rate_per_s):
             url = f"http://{HOST}:{self.port}{self.path}"
             tool = wrk.find()
@@ -170,11 +173,12 @@ def measure(target: Target, seconds: float) -> dict[str, Any]:
     target.check()
     target.drive(WARM_S)
     page = metrics.fetch(target.port) if target.metrics else None
-    before = target.cpu()
+    before, faults = target.cpu(), processes.page_faults(target.pid)
     load = target.drive(seconds)
     found: dict[str, Any] = {
         "frames_per_s": round(load.frames_per_s, 1),
         **target.cpu().per_frame(before, load.frames),
+        "page_faults": round((processes.page_faults(target.pid) - faults) / load.frames, 2),
         "p50_ms": load.p50_ms,
         "p99_ms": load.p99_ms,
         "frames": load.frames,

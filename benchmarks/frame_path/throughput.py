@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.frame_path import servers
 from benchmarks.frame_path.loads import LoadError
 from benchmarks.frame_path.servers import Place
-from benchmarks.frame_path.sizes import EARLY, MAIN, SINGLE, Size
+from benchmarks.frame_path.sizes import EARLY, MAIN, PACED_PER_S, SINGLE, Size
 from benchmarks.frame_path.targets import Target, measure
 from benchmarks.swapping.results import Results
 from gateway.triton.embedded import EmbeddedTriton
@@ -25,13 +25,15 @@ ARMS = (
     "http_own_client",
     "ws",
     "http_single",
+    "ceiling_paced",
+    "http_single_paced",
     "triton",
     "triton_two_cores",
     "litserve",
     "mosec",
 )
 #: At the main size only.
-_MAIN_ONLY = frozenset({"http_early", "http_own_client", "http_single"})
+_MAIN_ONLY = frozenset({"http_early", "http_own_client", "http_single", "ceiling_paced", "http_single_paced"})
 
 
 class Throughput:
@@ -105,10 +107,12 @@ class Throughput:
                 "ws": servers.over_websocket(http),
             }
         for name, other in (("http_early", EARLY), ("http_single", SINGLE)):
-            if name in wanted:
+            if {name, f"{name}_paced"} & set(wanted):
                 found[name] = stack.enter_context(servers.gateway_at(place, other, f"gateway-{name}"))
-        if "ceiling" in wanted:
+        if {"ceiling", "ceiling_paced"} & set(wanted):
             found["ceiling"] = stack.enter_context(servers.ceiling(place, size))
+        for name in {"ceiling", "http_single"} & set(found):
+            found[f"{name}_paced"] = replace(found[name], rate_per_s=PACED_PER_S)
         if "triton" in wanted:
             found["triton"] = servers.triton_http(place, size, place.triton)
         if "triton_two_cores" in wanted and self._wide is not None:

@@ -15,7 +15,8 @@ from gateway.core.profile import Profile
 from gateway.core.types import NS_PER_MS, NS_PER_S, ModelState, ServiceClass, StreamSpec
 from gateway.runtime.driver import Observer
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.results import FrameResult, FrameTicket
+from gateway.runtime.results import FrameResult
+from gateway.runtime.tickets import FrameTicket
 from gateway.settings import Settings
 
 #: No frame of these experiments is given up.

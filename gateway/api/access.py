@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.api.caller import caller_of
-from gateway.telemetry.metrics import Metrics
+from gateway.api.state import ApiState
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 UNMATCHED = "unmatched"
@@ -17,12 +19,19 @@ SWITCHING = 101
 
 
 class CountAnswers:
-    """ASGI middleware around everything else."""
+    """ASGI middleware around everything else; `frames` says which calls are answered without FastAPI."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, state: ApiState, frames: re.Pattern[str]) -> None:
         self._app = app
+        self._frames = frames
+        metrics = state.metrics
+        state.outermost = self
         self._responses = metrics.responses
         self._children: dict[tuple[str, str, int], Counter] = {}
+
+    def answers(self, scope: Scope) -> bool:
+        """Whether a call is answered before FastAPI sees it, so that it may come here at once."""
+        return scope["method"] == "POST" and self._frames.fullmatch(scope["path"]) is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application and count its answer."""

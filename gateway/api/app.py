@@ -73,5 +73,5 @@ def create_app(gateway: Gateway, settings: Settings, metrics: Metrics | None = N
     app.add_middleware(infer.PostInfer, state=state)
     app.add_middleware(frames.PostFrames, state=state)
     app.add_middleware(LastHandler)
-    app.add_middleware(CountAnswers, metrics=state.metrics)
+    app.add_middleware(CountAnswers, state=state, frames=frames.PostFrames.pattern)
     return app

@@ -11,17 +11,21 @@ asks for a WebSocket                  handed to `gateway.api.ws_connection`
 ====================================  =================================================================
 
 Bodies that are wanted are `gateway.api.uploads`' affair. A large one whose length is known is not parsed, but taken in
-the pieces in which it comes, which saves a copy.
+the pieces in which it comes, which saves a copy. Nor is the head in front of it, if it is that of the call before, byte
+for byte: a camera's are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar, cast
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import ASGI3Application
+from starlette.types import Receive, Scope, Send
+from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.api.caller import CALLER
@@ -37,12 +41,39 @@ HEAD_BYTES = 64 << 10
 #: A body of more than this is not parsed. After it the parser is made anew, which costs as much as copying about this.
 PLAIN_BYTES = 32 << 10
 MS_PER_S = 1_000
+#: The target of a request that is a path and nothing else.
+_PLAIN_PATH = re.compile(rb"/[A-Za-z0-9/_.-]*")
+
+
+class _Said(NamedTuple):
+    """What a head says. `scope`: But for its headers, which are beside it, and for what is of one call alone."""
+
+    scope: dict[str, Any]
+    headers: tuple[tuple[bytes, bytes], ...]
+    url: bytes
+    body_bytes: int
+    keep_alive: bool
+
+
+class First(Protocol):
+    """An application that answers some calls before any other sees them."""
+
+    def answers(self, scope: Scope) -> bool:
+        """Whether it answers this call by itself."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer it."""
 
 
 class Connection(WriteLimit, HttpToolsProtocol):
     """A server's side of one connection; `connection_class` gives it its limits."""
 
     read_timeout_s: ClassVar[float]
+
+    @staticmethod
+    def first_app() -> First | None:
+        """Return what answers some calls before the rest of the application is asked, if that is known yet."""
+        return None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
         super().__init__(*arguments, **options)
@@ -60,6 +91,10 @@ class Connection(WriteLimit, HttpToolsProtocol):
         self._missing_bytes = 0
         #: Of the body that is not parsed.
         self._plain_bytes = 0
+        #: The head of the last call whose body was not, and what it says.
+        self._head = b""
+        self._said: _Said | None = None
+        self._parser_waits = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Wait for the first request."""
@@ -84,7 +119,7 @@ class Connection(WriteLimit, HttpToolsProtocol):
         if not self._plain_bytes and not self._in_message and len(data) > PLAIN_BYTES:
             end = data.find(b"\r\n\r\n", 0, HEAD_BYTES) + 4
             if end > 3:  # so that a body which follows may be taken without a parser
-                self._parse(data[:end])
+                self._take_head(data[:end])
                 rest = memoryview(data)[end:]
         if self._plain_bytes:
             rest = self._take_plain(rest)
@@ -92,6 +127,31 @@ class Connection(WriteLimit, HttpToolsProtocol):
             self._parse(rest)
         if not self._upgraded:
             self._await_client()
+
+    def _take_head(self, head: bytes) -> None:
+        if self._said is not None and head == self._head and self._idle():
+            self._repeat(self._said)
+            return
+        self._parse(head)
+        if self._plain_bytes and self._running is self.cycle:
+            cycle, scope = self._cycle, cast("dict[str, Any]", self.scope)
+            kept = {name: value for name, value in scope.items() if name not in {"extensions", "headers", "state"}}
+            self._head = head
+            self._said = _Said(kept, tuple(self.headers), self.url, self._plain_bytes, cycle.keep_alive)
+            if self.expect_100_continue:
+                self._said = None
+
+    def _repeat(self, said: _Said) -> None:
+        """Begin a call as the one before."""
+        self._unset_keepalive_if_required()
+        self._steps += 1
+        self._pending_bytes = 0
+        self._in_message = True
+        self.url, self.headers, self.expect_100_continue = said.url, list(said.headers), False
+        scope = {**said.scope, "headers": self.headers, "state": self.app_state.copy()}
+        self.scope = cast("HTTPScope", scope)
+        self._plain_bytes = said.body_bytes
+        self._begin_call(keep_alive=said.keep_alive)
 
     def _parse(self, data: Piece) -> None:
         steps = self._steps
@@ -102,6 +162,7 @@ class Connection(WriteLimit, HttpToolsProtocol):
             self._pending_bytes = 0
             if self._missing_bytes > PLAIN_BYTES:
                 self._plain_bytes, self._missing_bytes = self._missing_bytes, 0
+                self._parser_waits = True
         else:
             self._pending_bytes += len(data)
             if self._pending_bytes > HEAD_BYTES and not self.transport.is_closing():
@@ -117,8 +178,10 @@ class Connection(WriteLimit, HttpToolsProtocol):
             self._cycle.come(data if size == len(data) else memoryview(data)[:size])
         if not self._plain_bytes:
             self._in_message = False
-            self.parser = httptools.HttpRequestParser(self)  # the old one waits for the body
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            if self._parser_waits:  # for the body
+                self._parser_waits = False
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
             if not unread:
                 self._cycle.end()
         return memoryview(data)[size:]
@@ -162,37 +225,37 @@ class Connection(WriteLimit, HttpToolsProtocol):
             self._missing_bytes = 0
             if self._should_upgrade():
                 return
-        url = httptools.parse_url(self.url)
-        raw_path = url.path
-        path = raw_path.decode("ascii")
-        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
-        scope["raw_path"] = self.root_path.encode("ascii") + raw_path
-        scope["query_string"] = url.query or b""
+        self._note_path(scope)
+        self._begin_call(keep_alive=version != "1.0" and parser.should_keep_alive())
+
+    def _begin_call(self, *, keep_alive: bool) -> None:
         before = self.cycle
-        cycle = self.cycle = Cycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
-            on_response=self.on_response_complete,
-        )
-        scope["extensions"] = {CALLER: cycle}
+        cycle = self.cycle = Cycle(self, keep_alive=keep_alive)
+        cast("dict[str, Any]", self.scope)["extensions"] = {CALLER: cycle}
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:  # pipelined
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
+    def _note_path(self, scope: dict[str, Any]) -> None:
+        raw_path, query = self.url, b""
+        if not _PLAIN_PATH.fullmatch(raw_path):
+            url = httptools.parse_url(raw_path)
+            raw_path, query = url.path, url.query or b""
+        path = raw_path.decode("ascii")
+        scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
+        scope["raw_path"] = self.root_path.encode("ascii") + raw_path
+        scope["query_string"] = query
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Run the application for a call whose turn it is."""
-        self._running = cast("Cycle", cycle)
-        super()._start_asgi_task(cycle, app)
+        """Run the application for a call whose turn it is; what comes before all others is not gone round about to."""
+        running = self._running = cast("Cycle", cycle)
+        first = self.first_app()
+        if first is not None and first.answers(cast("Scope", running.scope)):
+            running.start(self.loop, cast("ASGI3Application", first), self.tasks)
+        else:
+            super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """A part of a body is here."""
@@ -286,11 +349,15 @@ class Connection(WriteLimit, HttpToolsProtocol):
             self._reading = None
 
 
-def connection_class(limits: LimitsSettings) -> type[Connection]:
-    """Return the class for ``uvicorn.Config(http=...)``: uvicorn makes the objects, and knows nothing of `limits`."""
+def connection_class(limits: LimitsSettings, first_app: Callable[[], First | None]) -> type[Connection]:
+    """Return the class for ``uvicorn.Config(http=...)``: uvicorn makes the objects, and knows nothing of `limits`.
+
+    `first_app` returns what answers some calls before the rest of the application is asked, if that is known yet.
+    """
 
     class Limited(Connection):
         read_timeout_s = limits.upload_timeout_ms / MS_PER_S
         send_timeout_s = limits.send_timeout_ms / MS_PER_S
 
+    Limited.first_app = staticmethod(first_app)  # type: ignore[method-assign]
     return Limited

@@ -38,8 +38,9 @@ from gateway.errors import (
     ValidationFailed,
 )
 from gateway.runtime.bodies import Piece
-from gateway.runtime.results import FrameTicket, StreamRecord
+from gateway.runtime.results import StreamRecord
 from gateway.runtime.room import body_bytes
+from gateway.runtime.tickets import FrameTicket, all_ended, results_of
 
 router = APIRouter(prefix="/v1/streams", tags=["frames"])
 
@@ -84,7 +85,7 @@ class PostFrames(PostCalls):
             accepted = {"seqs": seqs, "results_url": f"/v1/streams/{stream_id}/results"}
             await _answer(scope, send, 202, accepted)
         elif await self._until_ended(tickets, scope, receive):
-            results = [ticket.result.result() for ticket in tickets]
+            results = results_of(tickets)
             if (failure := error_of(results)) is not None:
                 raise failure
             if binary:
@@ -103,7 +104,10 @@ class PostFrames(PostCalls):
         announced = check_announced(scope, limit_bytes)
         if announced is not None:
             _check_size(announced, record)
-        uploads = self._state.uploads
+        uploads, caller = self._state.uploads, caller_of(scope)
+        if caller is not None and caller.complete:  # so that it holds its place for no time
+            promised = 0 < caller.size <= body_bytes(record) and stream_id not in uploads.placed
+            return uploads.whole(caller, limit_bytes, promised=promised)
         with uploads.place(stream_id, announced or limit_bytes, body_bytes(record)) as place:
             return await uploads.read_pieces(scope, receive, limit_bytes, promised=place > 0)
 
@@ -114,8 +118,7 @@ class PostFrames(PostCalls):
             return await self._until_ended_or_gone(tickets, receive)
         caller.when_gone(partial(self._cancel, tickets))
         try:
-            for ticket in tickets:  # those of one job end at one time: the first wakes us, the others are there
-                await ticket.result
+            await all_ended(tickets)
         except asyncio.CancelledError:
             self._cancel(tickets)
             raise
@@ -127,8 +130,7 @@ class PostFrames(PostCalls):
         """Do the same where only ASGI says that the client went away."""
         watcher = asyncio.ensure_future(self._cancel_when_gone(tickets, receive))
         try:
-            # Unlike an await of the futures themselves, this leaves them alone if the call is cut off.
-            await asyncio.wait([ticket.result for ticket in tickets])
+            await all_ended(tickets)
         except asyncio.CancelledError:
             self._cancel(tickets)
             raise
@@ -143,7 +145,7 @@ class PostFrames(PostCalls):
 
     def _cancel(self, tickets: Sequence[FrameTicket]) -> None:
         for ticket in tickets:
-            if not ticket.result.done():
+            if ticket.ended is None:
                 self._gateway.cancel(ticket)
 
 

@@ -15,8 +15,8 @@ from gateway.errors import EngineFailed, NothingServed, Stopping, TritonUnavaila
 
 router = APIRouter(tags=["health"])
 
-#: How long metrics are written before others get their turn.
-_TURN_S = 0.001
+#: How long metrics are written before others get their turn; the record of all books behind it takes twice as long.
+_TURN_S = 0.0005
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from gateway.api.caller import Headers
 from gateway.errors import FramegateError
@@ -28,8 +28,25 @@ class Cycle(RequestResponseCycle):
     _defaults: ClassVar[list[tuple[bytes, bytes]]] = []
     _default_lines: ClassVar[bytes] = b""
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's own
-        super().__init__(**options)
+    def __init__(self, connection: HttpToolsProtocol, *, keep_alive: bool) -> None:
+        """Make what uvicorn's own constructor makes, but for what most calls do not need."""
+        self.scope = connection.scope
+        self.transport = connection.transport
+        self.flow = connection.flow
+        self.logger = connection.logger
+        self.access_logger = connection.access_logger
+        self.access_log = connection.access_log
+        self.default_headers = connection.server_state.default_headers
+        self.on_response = connection.on_response_complete
+        self.disconnected = False
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = connection.expect_100_continue
+        self.more_body = True
+        self.response_started = self.response_complete = False
+        self.chunked_encoding = None
+        self.expected_content_length = 0
+        self._happened: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
         self.status: int | None = None
         self.size = 0
         self._pieces: list[Piece] = []
@@ -39,10 +56,37 @@ class Cycle(RequestResponseCycle):
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Run the application."""
-        await super().run_asgi(app)
-        self.scope.pop(
-            "extensions", None
-        )  # where this object is: a circle, which only the garbage collector would open
+        try:
+            await super().run_asgi(app)
+        finally:
+            # Where this object is: circles, which only the garbage collector would open.
+            self.scope.pop("extensions", None)
+            if self._task is not None:
+                self._tasks.discard(self._task)
+                self._task = None
+
+    def start(self, loop: asyncio.AbstractEventLoop, app: ASGI3Application, tasks: set[asyncio.Task[None]]) -> None:
+        """Run an application in a task that leaves `tasks` by itself, without a callback."""
+        self._task, self._tasks = loop.create_task(self.run_asgi(app)), tasks
+        tasks.add(self._task)
+
+    @property
+    def message_event(self) -> asyncio.Event:
+        """Set when something happens that somebody who receives waits for; made when it is first asked for."""
+        event = self._happened
+        if event is None:
+            event = self._happened = asyncio.Event()
+            if self._pieces or not self.more_body or self.disconnected or self.response_complete:
+                event.set()
+        return event
+
+    @message_event.setter
+    def message_event(self, event: asyncio.Event) -> None:
+        self._happened = event
+
+    def _happen(self) -> None:
+        if self._happened is not None:
+            self._happened.set()
 
     # ------------------------------------------------------------ the connection's side
 
@@ -53,7 +97,7 @@ class Cycle(RequestResponseCycle):
         if self._waiter is None:
             if self.size > PAUSE_BYTES:
                 self.flow.pause_reading()
-            self.message_event.set()
+            self._happen()
         elif self._grown is not None:
             try:
                 self._grown(self.size)
@@ -64,7 +108,7 @@ class Cycle(RequestResponseCycle):
         """The body is complete."""
         self.more_body = False
         if self._waiter is None:
-            self.message_event.set()
+            self._happen()
         else:
             self._end_wait(None)
 
@@ -73,7 +117,7 @@ class Cycle(RequestResponseCycle):
         if self.response_complete:
             return
         self.disconnected = True
-        self.message_event.set()
+        self._happen()
         self._end_wait(None)
         gone, self._gone = self._gone, None
         if gone is not None:
@@ -142,7 +186,7 @@ class Cycle(RequestResponseCycle):
         self.transport.write(b"".join(lines))
         self.waiting_for_100_continue = False
         self.response_started = self.response_complete = True
-        self.message_event.set()
+        self._happen()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()

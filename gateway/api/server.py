@@ -120,7 +120,7 @@ def _config(app: FastAPI, settings: ServerSettings, state: ApiState) -> uvicorn.
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=connection_class(state.settings.limits),
+        http=connection_class(state.settings.limits, state.first_app),
         **ws_connection.config_options(state),
         lifespan="on",
         log_config=None,  # ours, see gateway.telemetry.logs

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Depends, Request
-from starlette.types import Receive
+from starlette.types import Receive, Scope, Send
 
 from gateway.api.unread import Unread
 from gateway.api.uploads import Uploads
@@ -25,6 +25,14 @@ T = TypeVar("T")
 MS_PER_S = 1_000
 
 
+class Outermost(Protocol):
+    """`gateway.api.access.CountAnswers`."""
+
+    def answers(self, scope: Scope) -> bool: ...  # noqa: D102 - see there
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...  # noqa: D102 - see there
+
+
 @dataclass
 class ApiState:
     """One per application; routes get it as `State`.
@@ -34,6 +42,7 @@ class ApiState:
         unread: The outputs that wait for clients of WebSockets.
         parser: For bodies of `/v2`.
         draining: Set once the server is going down, by `drain`.
+        outermost: The outermost of our own middleware, once FastAPI has made it.
     """
 
     gateway: Gateway
@@ -43,6 +52,7 @@ class ApiState:
     unread: Unread = field(init=False)
     parser: JsonParser = field(init=False)
     draining: asyncio.Event = field(default_factory=asyncio.Event)
+    outermost: Outermost | None = None
     _started: bool = False
     _stop: asyncio.Task[None] | None = None
 
@@ -58,6 +68,10 @@ class ApiState:
     def planned_profile(self) -> Profile:
         """The execution times that admission plans with."""
         return planned(self.gateway.profile, self.settings.engine_config())
+
+    def first_app(self) -> Outermost | None:
+        """Return `outermost`, for our own server: frames go there at once, past FastAPI's own layers."""
+        return self.outermost
 
     def _kept_body_bytes(self) -> int:
         """What bodies of cameras have a place in whatever others send; the largest body always fits beside it."""

@@ -101,7 +101,7 @@ class Uploads:
         announced = check_announced(scope, limit_bytes)
         caller = caller_of(scope)
         if caller is not None and caller.complete:
-            return self._whole(caller, limit_bytes, promised=promised)
+            return self.whole(caller, limit_bytes, promised=promised)
         upload = _Upload(self, limit_bytes, promised=promised)
         try:
             upload.expect(announced or 0)
@@ -116,8 +116,8 @@ class Uploads:
         finally:
             upload.release()
 
-    def _whole(self, caller: Caller, limit_bytes: int, *, promised: bool) -> list[Piece] | None:
-        """Return a body that is here already."""
+    def whole(self, caller: Caller, limit_bytes: int, *, promised: bool) -> list[Piece] | None:
+        """Return a body that is here already; None if the client went away. Raises `BodyTooLarge`, `UploadsFull`."""
         size, pieces = caller.size, caller.take()
         if size > limit_bytes:
             raise _too_large("longer than", limit_bytes)

@@ -37,6 +37,7 @@ from gateway.api.results import dump
 from gateway.api.state import MS_PER_S, ApiState
 from gateway.api.uploads import Uploads
 from gateway.api.write_limit import WriteLimit
+from gateway.api.ws_intake import Intake
 from gateway.api.ws_socket import BODY, SOCKET, text_header
 from gateway.api.ws_splitter import Splitter
 from gateway.errors import BodyTooLarge, FramegateError, UploadsFull, UploadTimeout
@@ -93,6 +94,8 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         self._consumer = consumer
         if consumer is not None and self._splitter is None and not self._came:
             self._splitter = Splitter(self._limit_bytes)
+            if not self.transport.is_closing():
+                self.transport.set_protocol(Intake(self))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and hold nothing."""
@@ -179,6 +182,22 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         self._count_held()
         if self._unfinished_bytes and self._reading is None:
             self._reading = self.loop.call_later(self.read_timeout_s, self._check_reading)
+
+    def take_whole(self, data: memoryview) -> bool:
+        """See `gateway.api.ws_intake.Receiver`: take a binary message that has come in one piece, if it need not wait.
+
+        That is how a camera's come.
+        """
+        splitter, consumer = self._splitter, self._consumer
+        if splitter is None or consumer is None or self._part_bytes or self._queued_bytes or self._in_hand_bytes:
+            return False
+        if self._lingers or self.close_sent or self.conn.state is not State.OPEN or not self.queue.empty():
+            return False
+        body = splitter.whole(data)
+        if body is None:
+            return False
+        self._heard = True
+        return consumer(body)
 
     def _split(self, splitter: Splitter, data: bytes) -> None:
         """Deliver the messages of `data`, and let the library look at what is between them."""

@@ -36,9 +36,10 @@ from gateway.api.state import MS_PER_S, ApiState
 from gateway.api.unread import Share
 from gateway.api.ws_socket import BODY, Socket
 from gateway.core.types import StreamSpec
-from gateway.errors import EngineFailed, FramegateError, ValidationFailed
+from gateway.errors import FramegateError, ValidationFailed
 from gateway.runtime.bodies import Body
-from gateway.runtime.results import FrameResult, FrameTicket, StreamRecord
+from gateway.runtime.results import FrameResult, StreamRecord
+from gateway.runtime.tickets import FrameTicket
 
 #: Codes of our close frames.
 DONE, RESTARTING = 1000, 1012
@@ -84,6 +85,7 @@ class Exchange:
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._ending: tuple[int, str] | None = None
+        self._fault: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over = False
         self._writing = False
 
@@ -95,8 +97,10 @@ class Exchange:
         writing = asyncio.create_task(self._write())
         ends = [asyncio.create_task(self._until_over()), asyncio.create_task(self._until_draining())]
         try:
-            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
+            await asyncio.wait((reading, writing, self._fault), return_when=asyncio.FIRST_COMPLETED)
+            if self._fault.done():
+                self._fault.result()
+            elif reading.done():
                 reading.result()  # it is the client who ended it, unless this raises
             elif writing.result() and self._ending is not None:
                 code, reason = self._ending
@@ -121,7 +125,7 @@ class Exchange:
         self._outbox.clear()
         for message in self._unanswered:
             for ticket in message.tickets:
-                if not ticket.result.done():
+                if ticket.ended is None:
                     self._state.gateway.cancel(ticket)
         self._unanswered.clear()
 
@@ -170,8 +174,18 @@ class Exchange:
         if len(self._unanswered) >= self._limit:
             return False
         if not self._too_late:
-            self._take(body)
+            try:
+                self._take(body)
+            except Exception as error:  # noqa: BLE001 - the transport would only hang up
+                self._fail(error)
         return True
+
+    def _fail(self, error: Exception) -> None:
+        """Have `serve` raise a fault of ours that came up where no task of its own could."""
+        if self._socket is not None:
+            self._socket.deliver_to(None)
+        if not self._fault.done():
+            self._fault.set_exception(error)
 
     @property
     def _too_late(self) -> bool:
@@ -207,17 +221,18 @@ class Exchange:
         message.left = len(message.tickets)
         self._waiting += len(message.tickets)
         for ticket in message.tickets:
-            ticket.result.add_done_callback(partial(self._ended, message))
+            ticket.watch(partial(self._ended, message))
 
     # ------------------------------------------------------------ out
 
-    def _ended(self, message: _Message, future: asyncio.Future[FrameResult]) -> None:
+    def _ended(self, message: _Message, ticket: FrameTicket) -> None:
         """One of its frames has ended."""
         self._waiting -= 1
-        if future.exception() is None:
-            self._answer(message, future.result())
-        else:
-            self._answer(message, EngineFailed("The engine failed before the frame ended."))
+        assert ticket.ended is not None
+        try:
+            self._answer(message, ticket.ended)
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            self._fail(error)
 
     def _answer(self, message: _Message, answer: FrameResult | FramegateError) -> None:
         if self._over or self._write_now(message, answer):

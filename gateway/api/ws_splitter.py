@@ -22,6 +22,8 @@ _CONTINUATION, _TEXT, _BINARY = 0, 1, 2
 _OPCODES = frozenset({_CONTINUATION, _TEXT, _BINARY, 8, 9, 10})
 _FIN, _RESERVED, _MASKED = 0x80, 0x70, 0x80
 _MASK_BYTES = 4
+#: Before the payload of a message of 64 KiB or more.
+_LARGE_HEAD = 14
 #: Lengths that say how many bytes the length has.
 _LENGTH_BYTES = {126: 2, 127: 8}
 
@@ -75,6 +77,20 @@ class Splitter:
         if passed < at:
             yield view[passed:at]
         self._count_held(size)
+
+    def whole(self, data: memoryview) -> MaskedBody | None:
+        """Return the message that `data` is, from its first byte to its last; else None, and nothing is changed.
+
+        Only as long as `data` stays what it is.
+        """
+        size = len(data)
+        if self._head or self._left or self._fragmented or size < _LARGE_HEAD or data[0] != _FIN | _BINARY:
+            return None
+        if data[1] != _MASKED | 127 or size != _LARGE_HEAD + int.from_bytes(data[2:10], "big"):
+            return None
+        if size - _LARGE_HEAD > self._limit_bytes:
+            return None
+        return MaskedBody((data[_LARGE_HEAD:],), bytes(data[10:_LARGE_HEAD]))
 
     def _count_held(self, size: int) -> None:
         """Count what is unfinished. The last piece of `size` bytes must not keep much more in memory than counts."""

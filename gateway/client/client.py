@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.client import wire
+from gateway.client.connection import OCTETS
 from gateway.client.models import ModelCalls
 from gateway.client.problems import FRAME_OUTCOMES, GatewayUnreachable, ProblemError
 from gateway.client.socket import StreamSocket
@@ -148,9 +149,11 @@ class FramegateClient(ModelCalls):
                 or was cancelled is a result with that outcome, not an exception.
         """
         try:
-            headers = {} if timestamp_ms is None else {"framegate-timestamp-ms": repr(timestamp_ms)}
+            headers = {**OCTETS, **self._accept}
+            if timestamp_ms is not None:
+                headers["framegate-timestamp-ms"] = repr(timestamp_ms)
             body = wire.join_frames(stream, frames)
-            return await self._results("POST", stream.frames_url, content=body, headers=headers)
+            return wire.results_of(await self._request("POST", stream.frames_url, content=body, headers=headers))
         except ProblemError as error:
             if error.code not in FRAME_OUTCOMES:
                 raise
@@ -172,12 +175,14 @@ class FramegateClient(ModelCalls):
             after: The last sequence number that was seen; -1 at first.
             timeout_ms: Longest wait at the gateway.
         """
-        return await self._results(
+        answer = await self._request(
             "GET",
             f"/v1/streams/{wire.stream_id(stream)}/results",
+            headers=self._accept,
             params={"after": str(after), "timeout_ms": str(timeout_ms)},
             timeout_s=self.timeout_s + timeout_ms / 1e3,
         )
+        return wire.results_of(answer)
 
     # ------------------------------------------------------------ the gateway
 

@@ -12,7 +12,6 @@ import orjson
 from gateway.client import wire
 from gateway.client.address import DEFAULT_URL
 from gateway.client.problems import GatewayUnreachable
-from gateway.client.types import FrameResult
 
 OCTET_STREAM = "application/octet-stream"
 OCTETS = {"content-type": OCTET_STREAM}
@@ -100,24 +99,3 @@ class Connection:
         wire.raise_for_problem(answer)
         document: dict[str, Any] = orjson.loads(answer.content)
         return document
-
-    async def _results(
-        self,
-        method: str,
-        path: str,
-        *,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        params: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> list[FrameResult]:
-        answer = await self._request(
-            method,
-            path,
-            content=content,
-            headers={**(OCTETS if content is not None else {}), **self._accept, **(headers or {})},
-            params=params,
-            timeout_s=timeout_s,
-        )
-        wire.raise_for_problem(answer)
-        return wire.results_of(answer.content, answer.headers.get("inference-header-content-length"))

@@ -69,12 +69,15 @@ def join_frames(stream: StreamHandle, frames: Sequence[Frame]) -> bytes:
     return b"".join(frame.tobytes() if isinstance(frame, np.ndarray) else bytes(frame) for frame in frames)
 
 
-def results_of(body: bytes, json_bytes: str | None) -> list[FrameResult]:
-    """Read the results of an answer; `json_bytes`: how long its JSON is, where the bytes of outputs follow.
+def results_of(answer: httpx.Response) -> list[FrameResult]:
+    """Read the results of an answer, in JSON or with the bytes of outputs behind it.
 
     Raises:
+        ProblemError: It is an error.
         ValueError: The bytes are not those that the JSON tells of.
     """
+    raise_for_problem(answer)
+    body, json_bytes = answer.content, answer.headers.get("inference-header-content-length")
     if json_bytes is None:
         return [FrameResult.from_json(entry) for entry in orjson.loads(body)["results"]]
     rest = memoryview(body)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gateway.core.light_dataclass import light_dataclass
 from gateway.core.types import Category, Frame, Job, ModelState, Outcome
 from gateway.core.verdict import MemoryEvidence, Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Admitted:
     """The stream is part of the promise from now on."""
 
@@ -18,7 +17,7 @@ class Admitted:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Rejected:
     """The stream is not admitted; the verdict carries the evidence."""
 
@@ -26,7 +25,7 @@ class Rejected:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class PlanStale:
     """The plan that came with an event does not hold any more, and nothing was changed: plan again.
 
@@ -40,7 +39,7 @@ class PlanStale:
     after_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class WindowWidened:
     """W of `category` is `window_ns` from its current joint on."""
 
@@ -48,7 +47,7 @@ class WindowWidened:
     window_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class StreamEnded:
     """A closed or finished stream has no frame left in the engine. `reason`: closed, finished."""
 
@@ -56,14 +55,14 @@ class StreamEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class AcceptFrames:
     """The frames are in; `Frame.job` says which batch each belongs to. In order of `seq`."""
 
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RefuseFrames:
     """`count` frames were not accepted.
 
@@ -78,14 +77,14 @@ class RefuseFrames:
     retry_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class StartJob:
     """Send this batch to the worker of its category now."""
 
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DropFrames:
     """These accepted frames end without a result.
 
@@ -103,7 +102,7 @@ class DropFrames:
     moved: tuple[tuple[int, int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RetryFrames:
     """These frames of a batch go on as batches of their own: it was refused, and each is tried again alone.
 
@@ -123,7 +122,7 @@ class RetryFrames:
     refused: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class PenaltyChanged:
     """Adaptation: a category has overrun, or paid back.
 
@@ -141,7 +140,7 @@ class PenaltyChanged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class BatchLimited:
     """Batches of a category fail where single frames do not: from now on its jobs have at most `most` frames.
 
@@ -154,7 +153,7 @@ class BatchLimited:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class DeliverFrames:
     """The job's results go to their streams.
 
@@ -172,7 +171,7 @@ class DeliverFrames:
     cause: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LoadModel:
     """Have the worker load a model; `ModelLoaded` or `ModelLoadFailed` is to follow.
 
@@ -185,7 +184,7 @@ class LoadModel:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class UnloadModel:
     """Have the worker unload a model that is idle; `ModelUnloaded` or `ModelUnloadFailed` is to follow.
 
@@ -196,7 +195,7 @@ class UnloadModel:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelChanged:
     """A model's state is another one now, or it is the answer to a command or a hold that leaves it as it was.
 
@@ -210,7 +209,7 @@ class ModelChanged:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelRefused:
     """A command or a hold came to nothing, and nothing was changed.
 

@@ -110,6 +110,8 @@ class Adaptation:
 
     def ended(self, job: Job, took_ns: int, cause: Cause | None) -> PenaltyChanged | None:
         """Account for a job that was answered; return the change of its category's penalty, if there is one."""
+        if cause is None and job.small is None:
+            return None  # it took no longer than profiled
         category = job.category
         if not self._config.adaptation or category.service_class is not ServiceClass.REAL_TIME:
             return None

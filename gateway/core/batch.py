@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 #: Later than any instant: what "no deadline" compares as.
 NEVER_NS = 2**63 - 1
 
+# Members of enumerations that are asked for with every frame or job have a name of their own in this package: looking
+# one up in its class takes 80 ns.
+_SERVE = OnLate.SERVE
+
 #: ``(job, from_index, to_index)``: the frame at `from_index` now stands at `to_index`.
 Move = tuple[int, int, int]
 
@@ -80,7 +84,7 @@ class Batch:
         self.frames.append(frame)
         deadline_ns = frame.deadline_ns
         self.earliest_ns = min(self.earliest_ns, deadline_ns)
-        if deadline_ns < self.expiry_ns and frame.on_late is not OnLate.SERVE:
+        if deadline_ns < self.expiry_ns and frame.on_late is not _SERVE:
             self.expiry_ns = deadline_ns
 
     def remove(self, index: int) -> Move | None:
@@ -108,7 +112,7 @@ class Batch:
         index = 0
         while index < len(self.frames):
             frame = self.frames[index]
-            if frame.deadline_ns <= now_ns and frame.on_late is not OnLate.SERVE:
+            if frame.deadline_ns <= now_ns and frame.on_late is not _SERVE:
                 gone.append(frame)
                 move = self.remove(index)
                 if move:
@@ -129,9 +133,7 @@ class Batch:
         moves: list[Move] = []
         while self.frames and now_ns + typical[len(self.frames)] > self.expiry_ns:
             due_ns = self.expiry_ns
-            index = next(
-                i for i, f in enumerate(self.frames) if f.deadline_ns == due_ns and f.on_late is not OnLate.SERVE
-            )
+            index = next(i for i, f in enumerate(self.frames) if f.deadline_ns == due_ns and f.on_late is not _SERVE)
             gone.append(self.frames[index])
             move = self.remove(index)
             if move:
@@ -152,4 +154,4 @@ class Batch:
     def _settle(self) -> None:
         frames = self.frames
         self.earliest_ns = min((f.deadline_ns for f in frames), default=NEVER_NS)
-        self.expiry_ns = min((f.deadline_ns for f in frames if f.on_late is not OnLate.SERVE), default=NEVER_NS)
+        self.expiry_ns = min((f.deadline_ns for f in frames if f.on_late is not _SERVE), default=NEVER_NS)

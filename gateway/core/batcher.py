@@ -20,6 +20,9 @@ from collections import Counter
 from gateway.core.batch import Batch, Standing
 from gateway.core.types import Category, JobDeadline, ServiceClass
 
+_SPARE = Standing.SPARE
+_WINDOW = JobDeadline.WINDOW
+
 
 class Batcher:
     """The current window of one category.
@@ -111,14 +114,10 @@ class Batcher:
         self.narrowest_ns = min(self.narrowest_ns, window_ns)
         self.joint_ns = joint_ns
 
-    def has_room(self) -> bool:
-        """Return whether the last batch of the window takes another frame."""
-        return bool(self.batches) and len(self.batches[-1].frames) < self.room
-
     def open(self, job_id: int, standing: Standing) -> Batch:
         """Open another batch in the current window."""
         batch = Batch(job_id, self.category, self.table, standing)
-        (self.spare if standing is Standing.SPARE else self.batches).append(batch)
+        (self.spare if standing is _SPARE else self.batches).append(batch)
         return batch
 
     def first(self) -> Batch:
@@ -127,13 +126,13 @@ class Batcher:
 
     def deadline_ns(self) -> int:
         """Return the deadline that the jobs of this window share, as its frames stand now."""
-        if self._job_deadline is JobDeadline.WINDOW:
+        if self._job_deadline is _WINDOW:
             return self.joint_ns + self.narrowest_ns
         return min([batch.earliest_ns for batch in self.batches])
 
     def own_deadline_ns(self, batch: Batch) -> int:
         """Return the deadline of one batch alone: that of an early dispatch, and of frames without a promise."""
-        if self._job_deadline is JobDeadline.WINDOW:
+        if self._job_deadline is _WINDOW:
             return self.joint_ns + self.narrowest_ns
         return batch.earliest_ns
 
@@ -146,7 +145,7 @@ class Batcher:
         shared_ns = self.deadline_ns() if self.batches else 0
         for batch in closed:
             batch.release_ns = self.joint_ns
-            batch.deadline_ns = self.own_deadline_ns(batch) if batch.standing is Standing.SPARE else shared_ns
+            batch.deadline_ns = self.own_deadline_ns(batch) if batch.standing is _SPARE else shared_ns
         self.batches = []
         self.spare = []
         self.advance(now_ns)
@@ -160,11 +159,11 @@ class Batcher:
 
     def lose(self, batch: Batch) -> None:
         """Take a batch out of the open window."""
-        (self.spare if batch.standing is Standing.SPARE else self.batches).remove(batch)
+        (self.spare if batch.standing is _SPARE else self.batches).remove(batch)
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
         """Let others take the place of a batch of the open window."""
-        batches = self.spare if batch.standing is Standing.SPARE else self.batches
+        batches = self.spare if batch.standing is _SPARE else self.batches
         place = batches.index(batch)
         batches[place : place + 1] = parts
 

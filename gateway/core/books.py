@@ -40,6 +40,7 @@ class Stream:
         admitted_ns: When.
         closed: Whether `CloseStream` came.
         accepted: Frames taken so far; also the next ``seq``.
+        remaining: Frames still to come by its contract; None when unbounded.
         demoted: How many of them were beyond the contract.
         refused: Frames that were not taken, by reason.
         outcomes: How its frames ended.
@@ -66,6 +67,7 @@ class Stream:
         "policer",
         "quiet",
         "refused",
+        "remaining",
         "spec",
         "totals",
     )
@@ -91,6 +93,7 @@ class Stream:
         self.admitted_ns = now_ns
         self.closed = False
         self.accepted = 0
+        self.remaining = spec.frames
         self.demoted = 0
         self.refused: dict[str, int] = {}
         self.outcomes = dict.fromkeys(Outcome, 0)
@@ -109,11 +112,6 @@ class Stream:
     def batchers(self) -> tuple[Batcher, ...]:
         """All that its frames may stand in."""
         return (self.batcher,) if self.excess is None else (self.batcher, self.excess)
-
-    @property
-    def remaining(self) -> int | None:
-        """Frames still to come by its contract; None when unbounded."""
-        return None if self.spec.frames is None else self.spec.frames - self.accepted
 
     @property
     def refusal(self) -> str | None:
@@ -160,11 +158,13 @@ class Stream:
 
     def accept(self, job_id: int, now_ns: int, *, deadline_ns: int | None = None, demoted: bool = False) -> Frame:
         """Take the next frame into batch `job_id`; `deadline_ns` is relative, the stream's own unless given."""
-        spec = self.spec
+        spec, seq = self.spec, self.accepted
         due_ns = now_ns + (spec.deadline_ns if deadline_ns is None else deadline_ns)
-        frame = Frame(self.id, self.accepted, now_ns, due_ns, job_id, spec.on_late, demoted)
-        self.frames[frame.seq] = frame
-        self.accepted += 1
+        frame = Frame(self.id, seq, now_ns, due_ns, job_id, spec.on_late, demoted)
+        self.frames[seq] = frame
+        self.accepted = seq + 1
+        if self.remaining is not None:
+            self.remaining -= 1
         self.totals.accepted += 1
         if demoted:
             self.demoted += 1
@@ -216,6 +216,8 @@ class Ledger:
         self.streams: dict[str, Stream] = {}
         self.models: dict[str, ModelBooks] = {}
         self.by_class = {each: dict.fromkeys(Outcome, 0) for each in ServiceClass}
+        self._promised = self.by_class[ServiceClass.REAL_TIME]
+        self._unpromised = self.by_class[ServiceClass.BEST_EFFORT]
         self.refused: dict[str, int] = {}
 
     def open(
@@ -247,14 +249,15 @@ class Ledger:
         self.streams[frame.stream_id].frames[frame.seq] = frame
 
     def end_frames(self, frames: Iterable[Frame], outcomes: Iterable[Outcome]) -> list[str]:
-        """Record how frames ended; return the ids of streams that have no frame left, each once, in order."""
+        """Record how frames ended; return the ids of streams that have ended with them, each once, in order."""
         drained: dict[str, None] = {}
+        streams = self.streams
         for frame, outcome in zip(frames, outcomes, strict=True):
-            stream = self.streams[frame.stream_id]
+            stream = streams[frame.stream_id]
             stream.end(frame.seq, outcome)
             promised = stream.policer is not None and not frame.demoted
-            self.by_class[ServiceClass.REAL_TIME if promised else ServiceClass.BEST_EFFORT][outcome] += 1
-            if not stream.frames:
+            (self._promised if promised else self._unpromised)[outcome] += 1
+            if not stream.frames and (stream.closed or stream.remaining == 0):
                 drained[stream.id] = None
         return list(drained)
 

@@ -15,6 +15,8 @@ from gateway.core.edf import by_age, by_deadline
 from gateway.core.guard import Guard
 from gateway.core.waiting import Waiting
 
+_PROMISED = Standing.PROMISED
+
 
 def choose(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
     """Return what to start at `now_ns`; None: wait.
@@ -24,7 +26,7 @@ def choose(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
         now_ns: The device is free then.
         early: Whether frames may leave their windows before the joint.
     """
-    if not waiting.batches and not waiting.warm_ups and not waiting.ready:
+    if not waiting.batches and not waiting.warm_ups and not waiting.ready.keys:
         return None
     guard = waiting.guard
     return _by_edf(waiting, now_ns, early=early) if guard is None else _by_plan(waiting, guard, now_ns, early=early)
@@ -36,17 +38,16 @@ def _by_edf(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
     Frames without a promise follow when there is neither, as long as they hold up promised work by no more than the
     admission test allows for.
     """
-    if waiting.ready:
-        first = waiting.first_ready()
-        if first is not None:
-            return first
+    first = waiting.first_ready()
+    if first is not None:
+        return first
     if early:
-        holding = [b for b in _open_windows(waiting) if b.batches and b.standing is Standing.PROMISED]
+        holding = [b for b in _open_windows(waiting) if b.batches and b.standing is _PROMISED]
         if holding:
-            return (holding[0] if len(holding) == 1 else min(holding, key=_urgency)).first()
+            return (holding[0] if len(holding) == 1 else min(holding, key=urgency)).first()
     if (warm_up := _urgent(waiting)) is not None:
         return warm_up
-    promised = waiting.taking or any(b.batches and b.standing is Standing.PROMISED for b in waiting.batchers.values())
+    promised = waiting.taking or any(b.batches and b.standing is _PROMISED for b in waiting.batchers.values())
     most_ns = min(waiting.held_ns(now_ns), waiting.blocking_ns if promised else NEVER_NS)
     for batch in _unpromised(waiting, early=early):
         if batch.table[len(batch.frames)] <= most_ns:
@@ -70,10 +71,13 @@ def _runnable(waiting: Waiting, queue: Iterable[Batch]) -> Iterable[Batch]:
 
 def _urgent(waiting: Waiting) -> Batch | None:
     """The first of the first executions for which a promise waits."""
+    if not waiting.warm_ups:
+        return None
     return next((warm_up for warm_up in waiting.warm_ups if warm_up.urgent), None)
 
 
-def _urgency(batcher: Batcher) -> tuple[int, int]:
+def urgency(batcher: Batcher) -> tuple[int, int]:
+    """The order in which open windows give up their first batches: by its deadline."""
     first = batcher.first()
     # Ids grow with the instant of opening, so equal deadlines go by the first arrival.
     return (batcher.own_deadline_ns(first), first.id)
@@ -84,7 +88,7 @@ def _unpromised(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
     if early:
         # No promised frame waits where this is asked, so the first batch of such a window is a spare one.
         spare = [b for b in _open_windows(waiting) if b.spare]
-        yield from (b.first() for b in sorted(spare, key=_urgency))
+        yield from (b.first() for b in sorted(spare, key=urgency))
     yield from _left_over(waiting, early=early)
 
 
@@ -131,4 +135,4 @@ def _real_time(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
     yield from heapq.merge(ready, _runnable(waiting, waiting.spare), key=by_deadline) if waiting.spare else ready
     if early:
         holding = [b for b in _open_windows(waiting) if b.holds_frames and b.standing is Standing.PROMISED]
-        yield from (b.first() for b in (sorted(holding, key=_urgency) if len(holding) > 1 else holding))
+        yield from (b.first() for b in (sorted(holding, key=urgency) if len(holding) > 1 else holding))

@@ -25,15 +25,18 @@ class ReadyQueue:
     """Batches in the order in which they are to be taken.
 
     Kept as a sorted list: a queue is short, and a device that waits on purpose looks at all of it.
+
+    Attributes:
+        keys: Their places in the order; empty if there are none.
     """
 
     def __init__(self, order: Callable[[Batch], _Key] = by_deadline) -> None:
         self._order = order
-        self._keys: list[_Key] = []
+        self.keys: list[_Key] = []
         self._batches: dict[int, Batch] = {}
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
     def __contains__(self, batch: Batch) -> bool:
         return batch.id in self._batches
@@ -41,18 +44,18 @@ class ReadyQueue:
     def __iter__(self) -> Iterator[Batch]:
         """Iterate in the order in which they would be taken."""
         batches = self._batches
-        return (batches[key[-1]] for key in self._keys)
+        return (batches[key[-1]] for key in self.keys)
 
     def push(self, batch: Batch) -> None:
         """Put in a batch that has a release and a deadline."""
         self._batches[batch.id] = batch
-        insort(self._keys, self._order(batch))
+        insort(self.keys, self._order(batch))
 
     def first(self) -> Batch:
         """Return the first; IndexError when there is none."""
-        return self._batches[self._keys[0][-1]]
+        return self._batches[self.keys[0][-1]]
 
     def withdraw(self, batch: Batch) -> None:
         """Take out a batch that starts or has lost its last frame."""
         del self._batches[batch.id]
-        del self._keys[bisect_left(self._keys, self._order(batch))]
+        del self.keys[bisect_left(self.keys, self._order(batch))]

@@ -151,7 +151,7 @@ class Engine:
         O(categories) when the device is idle; for `RegisterStream` and `WidenWindows` without a plan an admission test,
         and with one the rows that the plan has for the next windows.
         """
-        self._check_time(now_ns)
+        assert now_ns >= self._now_ns, f"time went back: {now_ns} after {self._now_ns}"
         self._now_ns = now_ns
         waiting = self._waiting
         actions: list[Action] = []

@@ -10,13 +10,12 @@ the simulator and the virtual-time tests meet them all the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gateway.core.light_dataclass import light_dataclass
 from gateway.core.plan import Plan
 from gateway.core.types import Category, StreamSpec
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RegisterStream:
     """A camera asks to be admitted.
 
@@ -32,7 +31,7 @@ class RegisterStream:
     plan: Plan | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class WidenWindows:
     """Let windows grow whose tightest stream has gone, if a plan with the larger ones holds.
 
@@ -42,14 +41,14 @@ class WidenWindows:
     plan: Plan | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class CloseStream:
     """A stream ends: no further frame is taken; frames that wait are still served."""
 
     stream_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FramesArrived:
     """`count` frames of one stream are complete in the driver's hands.
 
@@ -61,7 +60,7 @@ class FramesArrived:
     deadline_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class FrameCancelled:
     """Nobody waits for this frame any more. Without effect once its job has started."""
 
@@ -69,7 +68,7 @@ class FrameCancelled:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class JobFinished:
     """The device answered.
 
@@ -81,7 +80,7 @@ class JobFinished:
     warm_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class JobFailed:
     """The device refused the job, or its answer cannot be used.
 
@@ -93,7 +92,7 @@ class JobFailed:
     retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LimitBatches:
     """Batches of a category are refused where single frames are not, by experience outside of the engine."""
 
@@ -101,21 +100,21 @@ class LimitBatches:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class WorkerLost:
     """A worker's Triton cannot be reached: nothing is dispatched to it until `WorkerBack`."""
 
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class WorkerBack:
     """A lost worker is served again."""
 
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelLoaded:
     """A model is in the worker's memory.
 
@@ -130,7 +129,7 @@ class ModelLoaded:
     held_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelLoadFailed:
     """A model could not be loaded. After a reload, the old one serves on.
 
@@ -145,14 +144,14 @@ class ModelLoadFailed:
     lingers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class LateLoadEnded:
     """A load that was given up holds nothing any more in the worker, or nobody waits for that any longer."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelUnloaded:
     """The worker does not list a model as loaded any more: its memory is free.
 
@@ -165,7 +164,7 @@ class ModelUnloaded:
     used_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelUnloadFailed:
     """A model was to go and is still there after all the time that it was given; it holds its memory."""
 
@@ -173,7 +172,7 @@ class ModelUnloadFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ModelLost:
     """A model that was resident is not there any more, and nobody here has unloaded it."""
 
@@ -181,21 +180,21 @@ class ModelLost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class MemoryMeasured:
     """What the worker's models hold in all, measured while no model came or went."""
 
     used_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RequestLoad:
     """An operator wants a model in memory, or, if it is there, what is new of it."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class RequestUnload:
     """An operator wants a model out of memory, and not back before the next `RequestLoad`.
 
@@ -206,7 +205,7 @@ class RequestUnload:
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class PinModel:
     """An operator wants a model to stay once it is there, or (`pinned` false) lets it go."""
 
@@ -214,7 +213,7 @@ class PinModel:
     pinned: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class HoldModel:
     """Something that is about to use a model wants it in memory until `ReleaseModel` of the same holder."""
 
@@ -222,7 +221,7 @@ class HoldModel:
     holder: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class ReleaseModel:
     """A holder needs its model no longer."""
 
@@ -230,7 +229,7 @@ class ReleaseModel:
     holder: str
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed. Handled twice at one instant, the second has no effect."""
 

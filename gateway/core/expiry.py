@@ -41,9 +41,12 @@ class Expiries:
     def next_ns(self) -> int:
         """Return the earliest instant at which a frame expires; `NEVER_NS` without any."""
         heap = self._heap
-        while heap and heap[0][0] != heap[0][2].expiry_ns:
+        while heap:
+            expiry_ns, _, batch = heap[0]
+            if expiry_ns == batch.expiry_ns:
+                return expiry_ns
             heapq.heappop(heap)
-        return heap[0][0] if heap else NEVER_NS
+        return NEVER_NS
 
     def due(self, now_ns: int) -> Batch | None:
         """Take out the next batch that holds a frame late at `now_ns`; None when there is none."""

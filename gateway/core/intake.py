@@ -20,6 +20,8 @@ from gateway.core.reservation import Journal
 from gateway.core.types import Frame, OnLate, Outcome
 from gateway.core.waiting import Waiting
 
+_NEWEST = OnLate.NEWEST
+
 
 class Intake:
     """See the module's docstring.
@@ -46,11 +48,11 @@ class Intake:
         stream = self._ledger.streams.get(event.stream_id)
         if stream is None:
             self._refuse(None, RefuseFrames(event.stream_id, count, "unknown_stream"), actions)
-        elif stream.refusal is not None:
-            self._refuse(stream, RefuseFrames(stream.id, count, stream.refusal), actions)
+        elif (refusal := stream.refusal) is not None:
+            self._refuse(stream, RefuseFrames(stream.id, count, refusal), actions)
         else:
             remaining = stream.remaining
-            wanted = count if remaining is None else min(count, remaining)
+            wanted = count if remaining is None or count <= remaining else remaining
             self._take(stream, wanted, event.deadline_ns, now_ns, actions)
             if wanted < count:
                 self._refuse(stream, RefuseFrames(stream.id, count - wanted, "finished"), actions)
@@ -85,7 +87,7 @@ class Intake:
         deadline_ns: int | None = None,
     ) -> None:
         """Take `promised` frames as the stream was promised, and then `others` as best effort."""
-        if stream.spec.on_late is OnLate.NEWEST and stream.frames:
+        if stream.frames and stream.spec.on_late is _NEWEST:
             demoted = others if stream.excess is not None else 0
             come = {False: promised + others - demoted, True: demoted}
             self._supersede(stream, [kind for kind, count in come.items() if count], actions)

@@ -32,6 +32,8 @@ from gateway.core.warm_ups import WarmUp
 #: Why frames failed that were on a worker when it was lost.
 WORKER_LOST = "worker_lost"
 
+_MET, _MISSED = Outcome.MET, Outcome.MISSED
+
 
 class Jobs:
     """See the module's docstring.
@@ -117,7 +119,7 @@ class Jobs:
             if took_ns > job.execution_ns:
                 swapping = bool(self._models) and self._calls.disturbed(device.since_ns)
                 cause = self._adaptation.cause(warm_up=event.warm_up, swapping=swapping, idle_ns=device.idle_ns)
-            outcomes = tuple([Outcome.MET if now_ns <= frame.deadline_ns else Outcome.MISSED for frame in job.frames])
+            outcomes = tuple([_MET if now_ns <= frame.deadline_ns else _MISSED for frame in job.frames])
             actions.append(DeliverFrames(job, outcomes, now_ns, device.since_ns, cause or ""))
             changed = self._adaptation.ended(job, took_ns, cause)
             if changed is not None:

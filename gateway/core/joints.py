@@ -37,7 +37,10 @@ class Joints:
     def next_ns(self) -> int:
         """Return the next joint of a window that holds frames; `NEVER_NS` without any."""
         heap = self._heap
-        while heap and not heap[0][2].due_at(heap[0][0]):
-            joint_ns, _, batcher = heapq.heappop(heap)
+        while heap:
+            joint_ns, _, batcher = heap[0]
+            if batcher.due_at(joint_ns):
+                return joint_ns
+            heapq.heappop(heap)
             batcher.disarm(joint_ns)
-        return heap[0][0] if heap else NEVER_NS
+        return NEVER_NS

@@ -7,7 +7,9 @@ a log is also how the simulator and the live gateway are compared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from gateway.core.actions import (
@@ -30,23 +32,16 @@ from gateway.core.actions import (
     UnloadModel,
     WindowWidened,
 )
-from gateway.core.types import Frame, Job
+from gateway.core.types import Category, Frame, Job
 from gateway.core.verdict import Verdict
+
+#: A category's name is made of its shape each time, which takes as long as the rest of a job's line.
+_category: Callable[[Category], str] = lru_cache(maxsize=1_024)(str)
 
 
 def entry(t_ns: int, action: Action) -> dict[str, Any]:
     """Return the log line of one action decided at `t_ns`."""
-    return {"t_ns": t_ns, **_describe(action)}
-
-
-def _describe(action: Action) -> dict[str, Any]:
-    if isinstance(action, AcceptFrames | RefuseFrames | DropFrames | RetryFrames):
-        return _of_frames(action)
-    if isinstance(action, StartJob | DeliverFrames):
-        return _of_job(action)
-    if isinstance(action, LoadModel | UnloadModel | ModelChanged | ModelRefused):
-        return _of_model(action)
-    return _of_promises(action)
+    return {"t_ns": t_ns, **_DESCRIBE[type(action)](action)}
 
 
 def _of_promises(
@@ -84,38 +79,36 @@ def _of_promises(
     return line
 
 
-def _of_frames(action: AcceptFrames | RefuseFrames | DropFrames | RetryFrames) -> dict[str, Any]:
-    match action:
-        case AcceptFrames():
-            return {"action": "accept_frames", "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames]}
-        case RefuseFrames():
-            return {
-                "action": "refuse_frames",
-                "stream": action.stream_id,
-                "batch": action.count,
-                "reason": action.reason,
-            }
-        case RetryFrames():
-            return {
-                "action": "retry_frames",
-                "job": action.job.id,
-                "frames": [[*_name(f), f.job, f.deadline_ns] for f in action.frames],
-            }
-        case DropFrames():
-            return {
-                "action": "drop_frames",
-                "frames": [_name(f) for f in action.frames],
-                "outcome": action.outcome.value,
-                "reason": action.reason,
-                "moved": [list(move) for move in action.moved],
-            }
+def _accept(action: AcceptFrames) -> dict[str, Any]:
+    return {"action": "accept_frames", "frames": _placed(action.frames)}
 
 
-def _of_job(action: StartJob | DeliverFrames) -> dict[str, Any]:
-    job = action.job
-    if isinstance(action, StartJob):
-        return {"action": "start_job", **_job(job), "frames": [_name(f) for f in job.frames]}
+def _refuse(action: RefuseFrames) -> dict[str, Any]:
+    return {"action": "refuse_frames", "stream": action.stream_id, "batch": action.count, "reason": action.reason}
+
+
+def _retry(action: RetryFrames) -> dict[str, Any]:
+    return {"action": "retry_frames", "job": action.job.id, "frames": _placed(action.frames)}
+
+
+def _drop(action: DropFrames) -> dict[str, Any]:
     return {
+        "action": "drop_frames",
+        "frames": [[frame.stream_id, frame.seq] for frame in action.frames],
+        "outcome": action.outcome.value,
+        "reason": action.reason,
+        "moved": [list(move) for move in action.moved],
+    }
+
+
+def _start(action: StartJob) -> dict[str, Any]:
+    job = action.job
+    return {"action": "start_job", **_job(job), "frames": [[frame.stream_id, frame.seq] for frame in job.frames]}
+
+
+def _deliver(action: DeliverFrames) -> dict[str, Any]:
+    job = action.job
+    line = {
         "action": "deliver_frames",
         **_job(job),
         "started_ns": action.started_ns,
@@ -124,7 +117,10 @@ def _of_job(action: StartJob | DeliverFrames) -> dict[str, Any]:
         "actual_ns": action.finished_ns - action.started_ns,
         "planned_end_ns": job.planned_end_ns,
         "outcomes": [outcome.value for outcome in action.outcomes],
-    } | ({"cause": action.cause} if action.cause else {})
+    }
+    if action.cause:
+        line["cause"] = action.cause
+    return line
 
 
 def _of_model(action: LoadModel | UnloadModel | ModelChanged | ModelRefused) -> dict[str, Any]:
@@ -141,23 +137,24 @@ def _of_model(action: LoadModel | UnloadModel | ModelChanged | ModelRefused) -> 
             return {"action": "model_refused"} | line | memory
 
 
-def _name(frame: Frame) -> list[str | int]:
-    return [frame.stream_id, frame.seq]
+def _placed(frames: tuple[Frame, ...]) -> list[list[str | int]]:
+    return [[frame.stream_id, frame.seq, frame.job, frame.deadline_ns] for frame in frames]
 
 
 def _job(job: Job) -> dict[str, Any]:
-    return (
-        {
-            "job": job.id,
-            "category": str(job.category),
-            "batch": len(job.frames),
-            "release_ns": job.release_ns,
-            "deadline_ns": job.deadline_ns,
-            "early": job.early,
-        }
-        | ({"shape": list(job.small.shape)} if job.small else {})
-        | ({"warm_up": job.warm_up} if job.warm_up else {})
-    )
+    line = {
+        "job": job.id,
+        "category": _category(job.category),
+        "batch": len(job.frames),
+        "release_ns": job.release_ns,
+        "deadline_ns": job.deadline_ns,
+        "early": job.early,
+    }
+    if job.small:
+        line["shape"] = list(job.small.shape)
+    if job.warm_up:
+        line["warm_up"] = job.warm_up
+    return line
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -184,3 +181,18 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
             "late_ns": miss.late_ns,
         }
     return line
+
+
+#: By type of action.
+_DESCRIBE: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
+    AcceptFrames: _accept,
+    RefuseFrames: _refuse,
+    DropFrames: _drop,
+    RetryFrames: _retry,
+    StartJob: _start,
+    DeliverFrames: _deliver,
+    **dict.fromkeys((LoadModel, UnloadModel, ModelChanged, ModelRefused), _of_model),
+    **dict.fromkeys(
+        (Admitted, Rejected, PlanStale, WindowWidened, StreamEnded, PenaltyChanged, BatchLimited), _of_promises
+    ),
+}

@@ -69,5 +69,6 @@ class Policer:
         clocks, period_ns = self._clocks, self._period_ns
         for _ in range(count):
             turn = self._turn
-            clocks[turn] = max(now_ns, clocks[turn]) + period_ns
+            clock_ns = clocks[turn]
+            clocks[turn] = (clock_ns if clock_ns > now_ns else now_ns) + period_ns
             self._turn = turn + 1 if turn + 1 < len(clocks) else 0

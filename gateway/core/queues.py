@@ -9,6 +9,8 @@ from gateway.core.edf import ReadyQueue, by_age
 from gateway.core.types import Job
 from gateway.core.warm_ups import WarmUp
 
+_PROMISED = Standing.PROMISED
+
 
 class Queues:
     """See the module's docstring.
@@ -43,7 +45,7 @@ class Queues:
 
     def _push(self, batch: Batch) -> None:
         """Let a batch past its joint wait where its like wait."""
-        turns = batch.standing is Standing.PROMISED and batch.category.model in self.turning
+        turns = batch.standing is _PROMISED and batch.category.model in self.turning
         (self.apart if turns else self._queues[batch.standing]).push(batch)
 
     @property
@@ -52,7 +54,8 @@ class Queues:
         return (self.ready, self.apart, self.spare, self.best_effort)
 
     def _queue_of(self, batch: Batch) -> ReadyQueue:
-        return self.apart if batch in self.apart else self._queues[batch.standing]
+        apart = self.apart
+        return apart if apart.keys and batch in apart else self._queues[batch.standing]
 
     def _note(self, batch: Batch) -> None:
         if batch.category.model in self.barred:
@@ -61,7 +64,8 @@ class Queues:
     def first_ready(self) -> Batch | None:
         """Return the first promised batch past its joint that may start."""
         if not self.barred:
-            return self.ready.first() if self.ready else None
+            ready = self.ready
+            return ready.first() if ready.keys else None
         # First executions, which have no frames, are promised only while a turn waits for them.
         return next((b for b in self.ready if not b.frames or b.category.model not in self.barred), None)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.core.light_dataclass import light_dataclass
+
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
@@ -179,7 +181,7 @@ class StreamSpec:
         return Category(self.model, self.version, self.shape, self.dtype, self.service_class, worker)
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Frame:
     """One accepted frame.
 
@@ -203,7 +205,7 @@ class Frame:
     demoted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@light_dataclass(frozen=True, slots=True)
 class Job:
     """The unit scheduled: one batch of one category (DeepRT's job instance).
 

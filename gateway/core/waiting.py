@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gateway.core.ages import Ages
-from gateway.core.batch import Batch, Move, Standing
+from gateway.core.batch import NEVER_NS, Batch, Move, Standing
 from gateway.core.batcher import Batcher
 from gateway.core.books import Stream
 from gateway.core.config import EngineConfig
@@ -13,6 +13,8 @@ from gateway.core.expiry import Expiries, forget
 from gateway.core.singles import alone
 from gateway.core.types import NS_PER_MS, Frame, Job
 from gateway.core.windows import Windows
+
+_PROMISED, _SPARE, _BEST_EFFORT = Standing.PROMISED, Standing.SPARE, Standing.BEST_EFFORT
 
 
 class Waiting(Windows):
@@ -22,6 +24,7 @@ class Waiting(Windows):
         ages: They by model; None without a memory budget, where nobody asks often.
         next_job: Id of the next batch.
         best_effort_frames: Frames that wait without any promise to their stream.
+        next_expiry_ns: Returns when the next frame expires; `NEVER_NS` without any.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -30,6 +33,7 @@ class Waiting(Windows):
         self.next_job = 0
         self.best_effort_frames = 0
         self._expiries = Expiries()
+        self.next_expiry_ns = self._expiries.next_ns
 
     def by_model(self) -> Mapping[str, Mapping[int, Batch]]:
         """Return the models for which batches wait, with these by id, oldest first."""
@@ -55,16 +59,17 @@ class Waiting(Windows):
             deadline_ns: Its relative deadline; None: the stream's.
         """
         demoted = batcher is stream.excess
-        if stream.suspect:
+        if stream.blamed and stream.suspect:
             frame = stream.accept(self.next_job, now_ns, deadline_ns=deadline_ns, demoted=demoted)
-            return alone(self, frame, batcher.category, batcher.table, max(batcher.standing, Standing.SPARE))
-        if not batcher.holds_frames:
+            return alone(self, frame, batcher.category, batcher.table, max(batcher.standing, _SPARE))
+        if batcher.joint_ns <= now_ns and not batcher.holds_frames:
             batcher.advance(now_ns)
         batch = self._batch(batcher, stream, now_ns, busy_ns)
         expiry_ns = batch.expiry_ns
         frame = stream.accept(batch.id, now_ns, deadline_ns=deadline_ns, demoted=demoted)
         batch.add(frame)
-        self.best_effort_frames += batch.standing is Standing.BEST_EFFORT
+        if batch.standing is _BEST_EFFORT:
+            self.best_effort_frames += 1
         if batch.expiry_ns != expiry_ns:
             self._expiries.watch(batch)
         return frame
@@ -72,13 +77,16 @@ class Waiting(Windows):
     def _batch(self, batcher: Batcher, stream: Stream, now_ns: int, busy_ns: int) -> Batch:
         """Return the batch in which a frame that comes now stands."""
         if self.guard is None or batcher.place < 0:
-            return batcher.batches[-1] if batcher.has_room() else self._open(batcher, batcher.standing)
+            batches = batcher.batches
+            if batches and len(batches[-1].frames) < batcher.room:
+                return batches[-1]
+            return self._open(batcher, batcher.standing)
         slot = self.guard.place(batcher, stream, now_ns, busy_ns)
         if slot is None:
             spare = batcher.spare
-            return spare[-1] if spare and len(spare[-1].frames) < batcher.room else self._open(batcher, Standing.SPARE)
+            return spare[-1] if spare and len(spare[-1].frames) < batcher.room else self._open(batcher, _SPARE)
         if slot.batch is None:
-            slot.batch = self._open(batcher, Standing.PROMISED)
+            slot.batch = self._open(batcher, _PROMISED)
             slot.batch.slot = slot
         return slot.batch
 
@@ -99,7 +107,7 @@ class Waiting(Windows):
         """Take in a batch whose id is `next_job`, with its frames. One that is open stands in its window already."""
         self.next_job += 1
         self.batches[batch.id] = batch
-        if batch.standing is Standing.BEST_EFFORT:
+        if batch.standing is _BEST_EFFORT:
             self.best_effort_frames += len(batch.frames)
         if batch.release_ns is not None:
             self._push(batch)
@@ -124,7 +132,7 @@ class Waiting(Windows):
         if self.ages is not None:
             self.ages.remove(batch)
         forget(batch)
-        if batch.standing is Standing.BEST_EFFORT:
+        if batch.standing is _BEST_EFFORT:
             self.best_effort_frames -= len(batch.frames)
 
     # ------------------------------------------------------------ frames go
@@ -154,7 +162,7 @@ class Waiting(Windows):
 
         Best effort stays: its deadline is one for the start.
         """
-        if batch.standing is Standing.BEST_EFFORT:
+        if batch.standing is _BEST_EFFORT:
             return [], []
         gone, moved = batch.give_up(now_ns, typical)
         if gone:
@@ -166,14 +174,14 @@ class Waiting(Windows):
         least_ns = batch.table[1]
         if batch.category.model in self.barred:
             return "model_not_resident: it was not in memory in time"
-        if batch.standing is Standing.BEST_EFFORT and self.taking and least_ns > self.blocking_ns:
+        if batch.standing is _BEST_EFFORT and self.taking and least_ns > self.blocking_ns:
             mine_ms, most_ms = least_ns / NS_PER_MS, self.blocking_ns / NS_PER_MS
             return f"too_long: it takes {mine_ms:.1f} ms, and promised work can wait for {most_ms:.1f} ms at most"
         return "expired"
 
     def _settle(self, batch: Batch, gone: int) -> None:
         """Put a batch in order after `gone` frames have left it; an empty one vanishes."""
-        if batch.standing is Standing.BEST_EFFORT:
+        if batch.standing is _BEST_EFFORT:
             self.best_effort_frames -= gone
         if batch.slot is not None and self.guard is not None:
             self.guard.withdraw(batch.slot, gone)
@@ -204,17 +212,14 @@ class Waiting(Windows):
 
     def next_change_ns(self, now_ns: int) -> int:
         """Return when, after `now_ns`, time alone may give a free device something to do; `NEVER_NS` for nothing."""
+        if not self.batches and not self.warm_ups:
+            return NEVER_NS  # no window holds frames either
         joint_ns = self._joints.next_ns()
-        waits = self.batches or self.warm_ups
-        if self._held[1] > now_ns and waits:
+        if self._held[1] > now_ns:
             joint_ns = min(joint_ns, self._held[1])
-        if self.guard is None or not waits:
+        if self.guard is None:
             return joint_ns
         return min(joint_ns, self.guard.next_change_ns())
-
-    def next_expiry_ns(self) -> int:
-        """Return when the next frame expires; `NEVER_NS` without any."""
-        return self._expiries.next_ns()
 
     # ------------------------------------------------------------ dispatch
 

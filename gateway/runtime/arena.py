@@ -87,17 +87,21 @@ class Arena:
         self._allocator = Allocator(region.size)
         self._batches: dict[int, _Batch] = {}
         self._reserved: deque[_Block] = deque()
+        #: A block that was reserved last and not needed, kept for the next call: most frames come to a batch that is
+        #: open. It counts as free, and is, for whoever finds no other.
+        self._spare: _Block | None = None
+        self._spare_bytes = 0
         self._frame_bytes = self._capacity = self._leave_bytes = 0
 
     @property
     def free_bytes(self) -> int:
         """Bytes in no batch's block."""
-        return self._allocator.free_bytes
+        return self._allocator.free_bytes + self._spare_bytes
 
     @property
     def batches(self) -> int:
         """Number of blocks in use."""
-        return self._allocator.blocks
+        return self._allocator.blocks - (self._spare is not None)
 
     def check_fits(self, frame_bytes: int, capacity: int) -> None:
         """Raise `ArenaTooSmall` when a batch of this size fits not even into an empty arena."""
@@ -130,7 +134,7 @@ class Arena:
             )
         self._frame_bytes, self._capacity, self._leave_bytes = frame_bytes, capacity, leave_bytes
         for _ in range(needed):
-            block = self._allocate(frame_bytes * capacity)
+            block = self._take_spare(frame_bytes * capacity) or self._allocate(frame_bytes * capacity)
             if block is None:
                 self.unreserve()
                 raise ArenaFull(
@@ -140,8 +144,18 @@ class Arena:
                 )
             self._reserved.append(block)
 
+    def _take_spare(self, size: int) -> _Block | None:
+        if self._spare_bytes != aligned(size):
+            return None
+        block, self._spare, self._spare_bytes = self._spare, None, 0
+        return block
+
     def _allocate(self, size: int) -> _Block | None:
         offset = self._allocator.allocate(size)
+        if offset is None and self._spare is not None:
+            self._allocator.free(self._spare.offset)
+            self._spare, self._spare_bytes = None, 0
+            offset = self._allocator.allocate(size)
         return None if offset is None else _Block(self.region.view, offset, shared=True)
 
     def _new_block(self) -> _Block:
@@ -158,7 +172,11 @@ class Arena:
     def unreserve(self) -> None:
         """Give back what `slot` did not need."""
         while self._reserved:
-            self._allocator.free(self._reserved.pop().offset)
+            block = self._reserved.pop()
+            if self._spare is None:
+                self._spare, self._spare_bytes = block, aligned(self._frame_bytes * self._capacity)
+            else:
+                self._allocator.free(block.offset)
 
     def slot(self, job: int) -> memoryview:
         """Return the next slot of a batch, for one frame of those reserved last: whoever asks writes to it at once."""

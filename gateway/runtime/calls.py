@@ -31,7 +31,8 @@ from gateway.runtime.hidden import HiddenStreams
 from gateway.runtime.holds import Holds
 from gateway.runtime.models import DTYPE_BYTES, frame_bytes
 from gateway.runtime.parts import Parts
-from gateway.runtime.results import FrameResult, FrameTicket, Registration, StreamRecord
+from gateway.runtime.results import FrameResult, Registration, StreamRecord
+from gateway.runtime.tickets import FrameTicket, all_ended, results_of
 from gateway.settings import Settings
 from gateway.triton.types import ModelMetadata, RawCall, Tensor
 
@@ -236,11 +237,10 @@ class Calls:
 
 async def _ended(tickets: Sequence[FrameTicket]) -> list[FrameResult]:
     """Return all results. Cancelled, it cancels the frames: one that has been sent to Triton runs to its end."""
-    futures = [ticket.result for ticket in tickets]
     try:
-        await asyncio.wait(futures)
+        await all_ended(tickets)
     except asyncio.CancelledError:
-        for future in futures:
-            future.cancel()
+        for ticket in tickets:
+            ticket.result.cancel()
         raise
-    return [future.result() for future in futures]
+    return results_of(tickets)

@@ -6,11 +6,11 @@ tickets, and the record of the last streams that ended.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
+
+from numpy.typing import NDArray
 
 from gateway.core.actions import (
     AcceptFrames,
@@ -29,9 +29,9 @@ from gateway.runtime.arena import Arena
 from gateway.runtime.bodies import Body
 from gateway.runtime.executor import TritonExecutor
 from gateway.runtime.kept import KeptOutputs
-from gateway.runtime.results import FrameResult, FrameTicket, Penalty, ResultRing, StreamRecord
+from gateway.runtime.results import FrameResult, Penalty, ResultRing, StreamRecord
 from gateway.runtime.room import PromisedRoom
-from gateway.triton.types import Outputs
+from gateway.runtime.tickets import FrameTicket, Telling
 
 _NOTHING = Body(())
 #: The outcomes of frames that have a result.
@@ -79,6 +79,7 @@ class Delivery:
         self._split: Job | None = None
         self._timestamp_ms: float | None = None
         self._issued: list[FrameTicket] = []
+        self._telling = Telling()
         self._post: Callable[[Event], object] | None = None
         self._handlers: dict[type[Any], Callable[[Any, int], None]] = {
             AcceptFrames: self._accept,
@@ -143,22 +144,20 @@ class Delivery:
             handler(action, now_ns)
 
     def _accept(self, action: AcceptFrames, _now_ns: int) -> None:
-        loop = asyncio.get_running_loop()
-        record = self.streams[action.frames[0].stream_id]
-        for frame in action.frames:
-            self._body.fill(self._arena.slot(frame.job))
-            key = (frame.stream_id, frame.seq)
-            future: asyncio.Future[FrameResult] = loop.create_future()
-            future.add_done_callback(partial(self._nobody_waits, key))
-            ticket = self.tickets[key] = FrameTicket(frame.stream_id, frame.seq, future, self._timestamp_ms)
+        frames, body, arena = action.frames, self._body, self._arena
+        record = self.streams[frames[0].stream_id]
+        for frame in frames:
+            body.fill(arena.slot(frame.job))
+            ticket = FrameTicket(frame.stream_id, frame.seq, self._timestamp_ms, self._nobody_waits)
+            self.tickets[frame.stream_id, frame.seq] = ticket
             self._issued.append(ticket)
-        record.accepted += len(action.frames)
-        record.demoted += sum(frame.demoted for frame in action.frames)
+            record.demoted += frame.demoted
+        record.accepted += len(frames)
 
-    def _nobody_waits(self, key: tuple[str, int], future: asyncio.Future[FrameResult]) -> None:
-        """A ticket that was cancelled by its holder cancels the frame, unless the frame has ended meanwhile."""
-        if future.cancelled() and key in self.tickets and self._post is not None:
-            self._post(FrameCancelled(*key))
+    def _nobody_waits(self, ticket: FrameTicket) -> None:
+        """A ticket that was cancelled by its holder cancels the frame."""
+        if (ticket.stream_id, ticket.seq) in self.tickets and self._post is not None:
+            self._post(FrameCancelled(ticket.stream_id, ticket.seq))
 
     def _drop(self, action: DropFrames, now_ns: int) -> None:
         for job, source, target in action.moved:
@@ -187,16 +186,17 @@ class Delivery:
     def _deliver(self, action: DeliverFrames, _now_ns: int) -> None:
         job = action.job
         outputs = self._executor.take(job.id)
-        execute_ms = (action.finished_ns - action.started_ns) / NS_PER_MS
+        batch, started_ns = len(job.frames), action.started_ns
+        execute_ms = (action.finished_ns - started_ns) / NS_PER_MS
         for row, (frame, outcome) in enumerate(zip(job.frames, action.outcomes, strict=True)):
             self._end_frame(
                 frame,
                 outcome,
-                queue_ms=(action.started_ns - frame.arrival_ns) / NS_PER_MS,
-                batch=len(job.frames),
+                queue_ms=(started_ns - frame.arrival_ns) / NS_PER_MS,
+                batch=batch,
                 execute_ms=execute_ms,
-                outputs=outputs,
-                row=row,
+                outputs=outputs.row(row, batch),
+                version=outputs.version,
                 small=job.small,
             )
         self._arena.finish(job.id)
@@ -210,8 +210,8 @@ class Delivery:
         batch: int,
         reason: str = "",
         execute_ms: float = 0.0,
-        outputs: Outputs | None = None,
-        row: int = 0,
+        outputs: dict[str, NDArray[Any]] | None = None,
+        version: str = "",
         small: Category | None = None,
     ) -> None:
         record = self.streams[frame.stream_id]
@@ -221,25 +221,25 @@ class Delivery:
         if outcome in _ANSWERED and (record.worst_latency_ms or 0.0) < latency_ms:
             record.worst_latency_ms = latency_ms
         result = FrameResult(
-            stream_id=frame.stream_id,
-            seq=frame.seq,
-            outcome=outcome,
-            reason=reason,
-            latency_ms=latency_ms,
-            deadline_ms=record.spec.deadline_ns / NS_PER_MS,
-            batch=batch,
-            queue_ms=queue_ms,
-            execute_ms=execute_ms,
-            version="" if outputs is None else outputs.version,
-            degraded=small is not None,
-            shape=(small or record.category).shape,
-            demoted=frame.demoted,
-            outputs=None if outputs is None else outputs.row(row, batch),
-            timestamp_ms=ticket.timestamp_ms,
+            frame.stream_id,
+            frame.seq,
+            outcome,
+            reason,
+            latency_ms,
+            record.spec.deadline_ns / NS_PER_MS,
+            batch,
+            queue_ms,
+            execute_ms,
+            small is not None,
+            (small or record.category).shape,
+            outputs,
+            frame.demoted,
+            ticket.timestamp_ms,
+            version,
         )
         record.ring.add(result)
-        if not ticket.result.done():
-            ticket.result.set_result(result)
+        if ticket.end(result):
+            self._telling.tell_soon(ticket)
 
     def _note_penalty(self, action: PenaltyChanged, _now_ns: int) -> None:
         penalty = self._penalties.setdefault(action.category, Penalty())
@@ -248,9 +248,8 @@ class Delivery:
     def give_up(self) -> None:
         """The engine has failed: nobody will ever end the frames that wait. Those who wait for them are told."""
         for ticket in self.tickets.values():
-            if not ticket.result.done():
-                ticket.result.set_exception(EngineFailed("The engine failed before the frame ended."))
-                ticket.result.exception()  # seen: there may be nobody who looks at it
+            if ticket.end(EngineFailed("The engine failed before the frame ended.")):
+                self._telling.tell_soon(ticket)
         self.tickets.clear()
 
     def _end_stream(self, action: StreamEnded, _now_ns: int) -> None:

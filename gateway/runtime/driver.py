@@ -5,7 +5,9 @@ Rules:
 - All of it runs on one thread. Whoever has an event calls `Driver.post`.
 - The actions of one event are carried out, in order, before the next event is handled. An event that is
   posted by carrying out an action waits its turn.
-- After each event the engine says when it next cares; one timer stands for that instant.
+- After each event the engine says when it next cares; one timer stands for that instant, or an earlier one. With every
+  job that instant moves on by a little, and a timer costs microseconds to cancel and make; one that comes too early
+  only has to be set anew.
 - When a stream has ended and windows could grow, `Driver.on_can_widen` is called; left alone, it has the engine decide.
 
 The same driver runs the live gateway (`MonotonicClock`, Triton behind the executor) and the tests that
@@ -21,12 +23,24 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.clock import Clock, TimerHandle
-from gateway.core.actions import Action, LoadModel, StartJob, StreamEnded, UnloadModel
+from gateway.core.actions import (
+    AcceptFrames,
+    Action,
+    DeliverFrames,
+    DropFrames,
+    LoadModel,
+    StartJob,
+    StreamEnded,
+    UnloadModel,
+)
 from gateway.core.engine import Engine
 from gateway.core.events import Event, Tick, WidenWindows
 from gateway.core.types import Job
 
 log = logging.getLogger(__name__)
+
+#: Actions of frames, which are most of them: they are all for the sink.
+_OF_FRAMES = frozenset({AcceptFrames, DeliverFrames, DropFrames})
 
 
 class Executor(Protocol):
@@ -111,7 +125,8 @@ class Driver:
         self._queue: deque[Event] = deque()
         self._busy = False
         self._timer: TimerHandle | None = None
-        self._timer_ns: int | None = None
+        self._timer_ns = 0
+        self._wakeup_ns: int | None = None
 
     def post(self, event: Event) -> list[Action]:
         """Handle `event` now and return its actions, already carried out.
@@ -140,9 +155,10 @@ class Driver:
 
     def close(self) -> None:
         """Stop the wake-ups."""
+        self._wakeup_ns = None
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = self._timer_ns = None
+            self._timer = None
 
     def _break(self, event: Event) -> None:
         log.error(
@@ -157,15 +173,18 @@ class Driver:
         now_ns = self._clock.now_ns()
         actions = self.engine.handle(event, now_ns)
         ended = False
+        sink = self._sink
         for action in actions:
-            if isinstance(action, StartJob):
+            if type(action) in _OF_FRAMES:
+                sink.carry_out(action, now_ns)
+            elif isinstance(action, StartJob):
                 self._executor.start(action.job)
             elif isinstance(action, LoadModel):
                 self._models.load(action)
             elif isinstance(action, UnloadModel):
                 self._models.unload(action)
             else:
-                self._sink.carry_out(action, now_ns)
+                sink.carry_out(action, now_ns)
                 ended = ended or isinstance(action, StreamEnded)
         for observer in self._observers:
             observer.on_actions(now_ns, event, actions)
@@ -174,17 +193,24 @@ class Driver:
         return actions
 
     def _arm(self) -> None:
-        wakeup_ns = self.engine.next_wakeup_ns()
-        if wakeup_ns == self._timer_ns:
+        wakeup_ns = self._wakeup_ns = self.engine.next_wakeup_ns()
+        if wakeup_ns is None or (self._timer is not None and self._timer_ns <= wakeup_ns):
             return
-        self.close()
-        if wakeup_ns is not None:
-            self._timer_ns = wakeup_ns
-            self._timer = self._clock.call_at(wakeup_ns, self._wake)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = wakeup_ns
+        self._timer = self._clock.call_at(wakeup_ns, self._wake)
 
     def _wake(self) -> None:
-        self._timer = self._timer_ns = None
-        self.post(Tick())
+        self._timer = None
+        wakeup_ns = self._wakeup_ns
+        if wakeup_ns is None:
+            return
+        if wakeup_ns <= self._clock.now_ns():
+            self.post(Tick())
+        else:
+            self._timer_ns = wakeup_ns
+            self._timer = self._clock.call_at(wakeup_ns, self._wake)
 
 
 def _nobody() -> None:

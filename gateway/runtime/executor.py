@@ -1,5 +1,7 @@
 """Runs jobs in Triton, one call each (`gateway.runtime.inference`), and tells the engine how they ended.
 
+Most jobs need no task (`Inference.begin`); those that do, and all that Triton refused, have one.
+
 How a call may end::
 
     start ──> reply ───────────────> JobFinished      block free
@@ -21,12 +23,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
 
 from gateway.core.events import Event, JobFailed, JobFinished
 from gateway.core.types import Category, Job
 from gateway.runtime.arena import Arena, Span
+from gateway.runtime.direct_calls import Call
 from gateway.runtime.inference import Inference
 from gateway.runtime.injection import DelayInjection
 from gateway.runtime.opaque import OPAQUE
@@ -35,6 +41,8 @@ from gateway.triton.types import BackendError, Outputs
 
 log = logging.getLogger(__name__)
 
+_ENDED = "the gateway ended the call"
+
 
 class Refusal(BackendError):
     """Triton works and so does the model: it is the frames that could not be digested, some of them at least."""
@@ -42,11 +50,22 @@ class Refusal(BackendError):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One job in Triton's hands. `reported`: the engine knows of its end."""
+    """One job in Triton's hands.
+
+    Attributes:
+        due_s: When its time is up, on the loop's clock.
+        task: What runs it, if that takes a task.
+        direct: What runs it otherwise.
+        reported: The engine knows of its end.
+        over: It has ended.
+    """
 
     job: Job
-    timer: asyncio.TimerHandle
+    due_s: float
+    task: asyncio.Task[Outputs] | None = None
+    direct: Call | None = None
     reported: bool = False
+    over: bool = False
 
 
 class TritonExecutor:
@@ -61,7 +80,10 @@ class TritonExecutor:
         self._inference = inference
         self._warm_ups = warm_ups
         self._arena = arena
-        self._calls: dict[asyncio.Task[Outputs], _Call] = {}
+        self._calls: set[_Call] = set()
+        #: The same in the order in which their time is up, with some that are over; one timer stands for the first.
+        self._due: deque[_Call] = deque()
+        self._timer: asyncio.TimerHandle | None = None
         self._outputs: dict[int, Outputs] = {}
         self._refused: set[str] = set()
         self._idle = asyncio.Event()
@@ -91,17 +113,31 @@ class TritonExecutor:
 
     def start(self, job: Job) -> None:
         """Send `job`; its frames lie in the arena, if it has some."""
-        loop = asyncio.get_running_loop()
+        call = self._new_call(job)
         if job.warm_up:
-            task = loop.create_task(self._warm(job))
-        else:
-            span = self._arena.start(job.id, len(job.frames))
-            parameters = self.injection.take(job.category.model)
-            task = loop.create_task(self._run(job, span, parameters))
-        call = _Call(job, loop.call_later(self._inference.timeout_s, self._time_is_up, task))
-        self._calls[task] = call
+            self._run_task(call, self._warm(job))
+            return
+        span = self._arena.start(job.id, len(job.frames))
+        parameters = self.injection.take(job.category.model)
+        call.direct = None if parameters else self._inference.begin(job, span, partial(self._answered, call))
+        if call.direct is None:
+            self._run_task(call, self._run(job, span, parameters))
+
+    def _new_call(self, job: Job) -> _Call:
+        loop, due = asyncio.get_running_loop(), self._due
+        call = _Call(job, loop.time() + self._inference.timeout_s)
+        self._calls.add(call)
         self._idle.clear()
-        task.add_done_callback(self._ended)
+        while due and due[0].over:
+            due.popleft()
+        due.append(call)
+        if self._timer is None:
+            self._timer = loop.call_at(call.due_s, self._look)
+        return call
+
+    def _run_task(self, call: _Call, work: Coroutine[Any, Any, Outputs]) -> None:
+        call.task = asyncio.get_running_loop().create_task(work)
+        call.task.add_done_callback(partial(self._task_ended, call))
 
     async def _warm(self, job: Job) -> Outputs:
         await self._warm_ups.run(job.category, job.warm_up)
@@ -113,13 +149,17 @@ class TritonExecutor:
         try:
             return await self._inference.run(job, span, parameters)
         except BackendError as error:
-            if error.version_gone and any(named := self._inference.named(job)):
-                if all(named):
-                    raise
-                raise Refusal(error.message, error.code) from None  # those that named none are answered on the new one
-            if not error.unreachable and await self._is_to_blame(job, error):
-                raise Refusal(error.message, error.code) from None
-            raise
+            return await self._refused_by(job, error)
+
+    async def _refused_by(self, job: Job, error: BackendError) -> NoReturn:
+        """Look into what Triton said of a job. Raises it, as a `Refusal` where it is about the job's frames."""
+        if error.version_gone and any(named := self._inference.named(job)):
+            if all(named):
+                raise error
+            raise Refusal(error.message, error.code)  # those that named none are answered on the new one
+        if not error.unreachable and await self._is_to_blame(job, error):
+            raise Refusal(error.message, error.code)
+        raise error
 
     async def _is_to_blame(self, job: Job, error: BackendError) -> bool:
         """Whether an error may be the fault of the job's frames, as far as can be told; of its model otherwise."""
@@ -132,30 +172,62 @@ class TritonExecutor:
         """Return the outputs of a finished job, once."""
         return self._outputs.pop(job)
 
-    def _ended(self, task: asyncio.Task[Outputs]) -> None:
-        """The call is over, however: as the task's callback this also sees one cancelled before it began."""
-        call = self._calls.pop(task)
-        call.timer.cancel()
+    def _answered(self, call: _Call, answer: Outputs | BaseException) -> None:
+        """A call without a task is over; what Triton refused may have to be looked into, which takes one."""
+        if isinstance(answer, BackendError) and not call.reported:
+            self._run_task(call, self._refused_by(call.job, answer))
+        elif isinstance(answer, asyncio.CancelledError):
+            self._ended(call, asyncio.CancelledError(_ENDED))
+        else:
+            self._ended(call, answer)
+
+    def _task_ended(self, call: _Call, task: asyncio.Task[Outputs]) -> None:
+        """As the task's callback this also sees one cancelled before it began."""
+        if task.cancelled():
+            self._ended(call, asyncio.CancelledError(_ENDED))
+        else:
+            self._ended(call, task.exception() or task.result())
+
+    def _ended(self, call: _Call, answer: Outputs | BaseException) -> None:
+        """The call is over, however."""
+        job, call.over = call.job, True
+        call.task = call.direct = None  # a traceback would keep the arena's memory in use
+        self._calls.discard(call)
         if not self._calls:
             self._idle.set()
-        if not call.job.warm_up:
-            self._arena.call_ended(call.job.id)
-        error = asyncio.CancelledError("the gateway ended the call") if task.cancelled() else task.exception()
-        if call.reported:
-            log.warning("job %d ended after it was given up: %s", call.job.id, error or "with an answer")
-        elif error is None:
-            self._refused.discard(call.job.category.model)
-            outputs = self._outputs[call.job.id] = task.result()
-            self._post(JobFinished(call.job.id, warm_up=outputs.first))
-            self._outputs.pop(call.job.id, None)  # not taken: the engine gave the job up when the worker was lost
+        if not job.warm_up:
+            self._arena.call_ended(job.id)
+        if isinstance(answer, BaseException):
+            self._ended_badly(call, answer)
+        elif call.reported:
+            log.warning("job %d ended after it was given up: with an answer", job.id)
         else:
-            unreachable = isinstance(error, BackendError) and (
-                error.unreachable or (bool(call.job.warm_up) and error.forgot_region)
-            )
-            self._failed(call, str(error), unreachable=unreachable, retry=isinstance(error, Refusal))
+            self._refused.discard(job.category.model)
+            self._outputs[job.id] = answer
+            self._post(JobFinished(job.id, warm_up=answer.first))
+            self._outputs.pop(job.id, None)  # not taken: the engine gave the job up when the worker was lost
 
-    def _time_is_up(self, task: asyncio.Task[Outputs]) -> None:
-        self._failed(self._calls[task], f"no answer within {self._inference.timeout_s:g} s", unreachable=True)
+    def _ended_badly(self, call: _Call, error: BaseException) -> None:
+        if call.reported:
+            log.warning("job %d ended after it was given up: %s", call.job.id, error)
+            return
+        unreachable = isinstance(error, BackendError) and (
+            error.unreachable or (bool(call.job.warm_up) and error.forgot_region)
+        )
+        self._failed(call, str(error), unreachable=unreachable, retry=isinstance(error, Refusal))
+
+    def _look(self) -> None:
+        """Give up the calls whose time is over, and set the timer for the next."""
+        self._timer = None
+        loop, due = asyncio.get_running_loop(), self._due
+        while due:
+            call = due[0]
+            if call.due_s > loop.time() and not call.over:
+                self._timer = loop.call_at(call.due_s, self._look)
+                return
+            due.popleft()
+            if not call.over:
+                self._failed(call, f"no answer within {self._inference.timeout_s:g} s", unreachable=True)
 
     def _failed(self, call: _Call, reason: str, *, unreachable: bool, retry: bool = False) -> None:
         """Tell the supervisor first, so that the engine does not start the next job into the void."""
@@ -172,11 +244,18 @@ class TritonExecutor:
 
     async def abandon(self) -> None:
         """End every call here and now: its Triton is gone, or the gateway is going."""
-        tasks = list(self._calls)
-        for task in tasks:
-            task.cancel()
+        tasks = []
+        for call in list(self._calls):
+            if call.task is not None:
+                call.task.cancel()
+                tasks.append(call.task)
+            elif call.direct is not None:
+                call.direct.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if not self._calls and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def _not_connected(event: Event) -> object:

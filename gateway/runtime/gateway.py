@@ -36,11 +36,11 @@ from gateway.runtime.results import (
     CLOSED_AS_IDLE,
     CLOSED_ON_DEMAND,
     FrameResult,
-    FrameTicket,
     Registration,
     StreamRecord,
 )
 from gateway.runtime.submission import Submission
+from gateway.runtime.tickets import FrameTicket
 from gateway.runtime.versions import StreamVersion
 from gateway.settings import Settings
 

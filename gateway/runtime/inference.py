@@ -17,10 +17,12 @@ import numpy as np
 from gateway.core.types import Category, Job
 from gateway.errors import ArenaFull, BodyTooLarge
 from gateway.runtime.arena import Arena, Span
+from gateway.runtime.direct_calls import Call, DirectCalls, Done, uneven
 from gateway.runtime.models import Catalogue, check_takes, frame_bytes
-from gateway.runtime.opaque import OpaqueCalls
+from gateway.runtime.opaque import OPAQUE, OpaqueCalls
 from gateway.runtime.output_rooms import OutputRooms
 from gateway.runtime.resize import scale_in_thread
+from gateway.runtime.turn import Turn
 from gateway.runtime.warmth import Warmth
 from gateway.triton.client import TritonClient
 from gateway.triton.types import NO_PARAMETERS, BackendError, InferenceCall, InSharedMemory, ModelMetadata, Outputs
@@ -62,7 +64,8 @@ class Inference:
         self._arena = arena
         self._catalogue = catalogue
         self._max_message_bytes = max_message_bytes
-        self._turn = asyncio.Lock()
+        self._turn = Turn()
+        self._direct = DirectCalls(client, catalogue, self._turn, self.warmth, self.rooms)
 
     def check_carries(self, category: Category, frames: int) -> None:
         """Raise when a batch of `frames` is too large to be brought to Triton.
@@ -96,6 +99,19 @@ class Inference:
         with ExitStack() as stack:
             data = self._bytes(span) if job.small is None else await self._scaled(job, job.small, span, stack)
             return await self._infer(model, job.runs_as, len(job.frames), data, parameters, version=version)
+
+    def begin(self, job: Job, span: Span, done: Done) -> Call | None:
+        """Begin a job as `run` does, but without a task; None where that cannot be: then `run` has to do it.
+
+        Args:
+            job: Its frames lie in `span`.
+            span: In the arena.
+            done: Called once, later, with its outputs, or with what went wrong.
+        """
+        place = self._bytes(span)
+        if not isinstance(place, InSharedMemory) or job.small is not None or job.category.dtype == OPAQUE:
+            return None
+        return self._direct.begin(job, place, named=any(self.named(job)), done=done)
 
     async def pass_through(self, span: Span, parameters: Mapping[str, int]) -> Outputs:
         """Run the opaque call whose handle lies in `span`; its outputs are left with the call, and not returned.
@@ -202,9 +218,8 @@ class Inference:
         if not batched:
             arrays = {name: array[np.newaxis] for name, array in outputs.items()}
             return Outputs(arrays, outputs.version, first=outputs.first)
-        for name, array in outputs.items():
-            if array.ndim == 0 or array.shape[0] != frames:
-                raise BackendError(f"output {name} has shape {list(array.shape)} for a batch of {frames} frames")
+        if (error := uneven(outputs, frames)) is not None:
+            raise error
         return outputs
 
     async def _send(self, call: InferenceCall, model: ModelMetadata, frames: int) -> Outputs:

@@ -67,7 +67,10 @@ class KeptOutputs:
 
 def size_of(result: FrameResult) -> int:
     """Return what the outputs of a result take in memory, in bytes."""
-    return sum(_size(array) for array in (result.outputs or {}).values())
+    size = 0
+    for array in (result.outputs or {}).values():
+        size += _size(array)
+    return size
 
 
 def _size(array: NDArray[Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from gateway.core.profile import Profile
 from gateway.errors import FramegateError
@@ -29,6 +29,7 @@ class ModelLoader:
         client, repository, catalogue: Of Triton, and what is known of it.
         models: Knows how to unload, and how long a load may take.
         inference, warm_ups, profile: What is run of each model.
+        check: Raises `BackendError` when Triton was restarted unseen: what fails then is no fault of a model's.
 
     Attributes:
         on_unfit: Told of a model that was loaded but fails in its warm-up, and how.
@@ -44,6 +45,7 @@ class ModelLoader:
         inference: Inference,
         warm_ups: WarmUps,
         profile: Profile,
+        check: Callable[[], Awaitable[None]],
     ) -> None:
         self._client = client
         self._repository = repository
@@ -52,6 +54,7 @@ class ModelLoader:
         self._inference = inference
         self._warm_ups = warm_ups
         self._profile = profile
+        self._check = check
         self.on_unfit: Callable[[str, str], object] = _nobody
 
     async def load(self, wanted: Sequence[str]) -> dict[str, str]:
@@ -68,6 +71,7 @@ class ModelLoader:
         for model in wanted:
             if reason := await self._take_in(model, self._models.times.load_s):
                 failures.setdefault(model, reason)
+        await self._check()
         return failures
 
     async def remove(self, models: Iterable[str]) -> None:
@@ -109,6 +113,7 @@ class ModelLoader:
                 except BackendError as error:
                     if error.unreachable:
                         raise
+                    await self._check()
                     reason = f"Loading it failed: {error.message}{next_step(model, error.message)}"
                     failures[model] = self._fail(model, reason)
 
@@ -137,6 +142,7 @@ class ModelLoader:
             except BackendError as error:
                 if error.unreachable:
                     raise
+                await self._check()
                 reason = self._fail(model, error.message)
                 self.on_unfit(model, error.message)
             except FramegateError as error:

@@ -4,8 +4,7 @@
 
     LoadModel ──> load call ──> versions and metadata learned, in use ──> ModelLoaded
                      ├─> refused ──────────────────────────────────────> ModelLoadFailed
-                     └─> no answer in time ────────────────────────────> ModelLoadFailed, which lingers
-                           └─> it ends and is unloaded; or is too late for that, too ─> LateLoadEnded
+                     └─> no answer in time (`gateway.runtime.late_loads`) ─> ModelLoadFailed, which lingers
     UnloadModel ──> out of use ──> unload call ──> the index does not list it any more ──> ModelUnloaded
                                                      └─> it does after all the time ──> ModelUnloadFailed
 
@@ -24,9 +23,10 @@ from functools import partial
 from typing import Any
 
 from gateway.core.actions import LoadModel, UnloadModel
-from gateway.core.events import Event, LateLoadEnded, ModelLoaded, ModelLoadFailed, ModelUnloaded, ModelUnloadFailed
+from gateway.core.events import Event, ModelLoaded, ModelLoadFailed, ModelUnloaded, ModelUnloadFailed
 from gateway.runtime.fatal_loads import FatalLoads
 from gateway.runtime.in_use import VersionsInUse
+from gateway.runtime.late_loads import LateLoads
 from gateway.runtime.memory_probe import MemoryProbe
 from gateway.runtime.model_times import ModelTimes
 from gateway.runtime.models import Catalogue
@@ -58,7 +58,7 @@ class TritonModels:
 
     Attributes:
         brought: Models that were loaded on demand or by command, and not unloaded since; in order.
-        late: Models whose load was given up on, though Triton may still be at it, or have them still.
+        late: Loads that were given up.
         loads: Every load goes through it.
         in_use: The versions that are served.
     """
@@ -82,11 +82,14 @@ class TritonModels:
         self._catalogue = catalogue
         self._warmth = warmth
         self.brought: dict[str, None] = {}
-        self.late: set[str] = set()
+        self.late = LateLoads(
+            times,
+            unwanted=self.undo,
+            over=lambda event: self._post(event),
+            lost=lambda reason: self._on_loss(reason),
+        )
         self._tasks: dict[str, asyncio.Task[Event | None]] = {}
         self._undoing: dict[str, asyncio.Task[None]] = {}
-        self._load_calls: dict[str, asyncio.Task[None]] = {}
-        self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._dropped: set[asyncio.Task[Any]] = set()
         self._locks: dict[str, asyncio.Lock] = {}
         self._broken: set[str] = set()
@@ -101,11 +104,6 @@ class TritonModels:
     def busy(self, model: str) -> bool:
         """Whether a model is on its way in or out by our doing."""
         return model in self._tasks or model in self._undoing
-
-    @property
-    def waiting(self) -> frozenset[str]:
-        """Models that Triton is loading."""
-        return frozenset(self._load_calls)
 
     @property
     def quiet(self) -> bool:
@@ -148,15 +146,12 @@ class TritonModels:
 
     def drop(self) -> None:
         """Triton is lost: tell of nothing that was under way."""
-        under_way = (self._tasks, self._undoing, self._load_calls)
-        dropped: list[asyncio.Task[Any]] = [task for tasks in under_way for task in tasks.values()]
-        for timer in self._lingering.values():
-            timer.cancel()
-        for forgotten in (*under_way, self._lingering, self._broken, self.late):
+        dropped: list[asyncio.Task[Any]] = [*self._tasks.values(), *self._undoing.values()]
+        for forgotten in (self._tasks, self._undoing, self._broken):
             forgotten.clear()
         for task in dropped:
             task.cancel()
-        self._dropped.update(dropped)
+        self._dropped.update(dropped, self.late.drop())
 
     async def abandon(self) -> None:
         """End all of it: its Triton is gone, or the gateway is going."""
@@ -206,22 +201,14 @@ class TritonModels:
     async def _load(self, model: str, *, reload: bool) -> Event:
         if model in self._broken:
             await self.remove_broken(model)
-        call = asyncio.get_running_loop().create_task(self.loads.load(model), name=f"load call of model {model}")
-        self._load_calls[model] = call
-        await asyncio.wait({call}, timeout=self.times.load_s)
-        if not call.done():
-            words = f"Triton did not load it within {self.times.load_s:g} s"
-            log.warning("model %s: %s", model, words)
-            self.late.add(model)
-            self._lingering[model] = asyncio.get_running_loop().call_later(self.times.unload_s, self._hung, model)
-            call.add_done_callback(partial(self._late, model, reload=reload))
-            return ModelLoadFailed(model, words, lingers=True)
-        del self._load_calls[model]
         try:
-            await call
+            in_time = await self.late.call(model, self.loads.load(model), reload=reload)
         except BackendError as error:
             raise BackendError(f"{error.message}{next_step(model, error.message)}", error.code) from None
-        self.late.discard(model)  # one that hung before this one is over, too: Triton does one after the other
+        if not in_time:
+            words = f"Triton did not load it within {self.times.load_s:g} s"
+            log.warning("model %s: %s", model, words)
+            return ModelLoadFailed(model, words, lingers=True)
         try:
             await self.in_use.take_in(model)
             self.brought[model] = None
@@ -230,32 +217,6 @@ class TritonModels:
             if not error.unreachable and not reload:
                 await self.remove(model)
             raise
-
-    def _late(self, model: str, call: asyncio.Task[None], *, reload: bool) -> None:
-        """A load that was given up has ended: if it has succeeded, and that was not a reload, the model has to go."""
-        if self._load_calls.get(model) is not call:
-            return  # Triton was lost
-        del self._load_calls[model]
-        error = call.exception()
-        if isinstance(error, BackendError) and error.unreachable:
-            self._on_loss(error.message)
-        elif error is None and not reload:
-            self.undo(model)
-        else:
-            self._settle(model)
-
-    def _hung(self, model: str) -> None:
-        """A load may hang for ever, and others need its memory."""
-        log.warning("model %s: Triton does not end its load; others may have its memory all the same", model)
-        del self._lingering[model]
-        self._post(LateLoadEnded(model))
-
-    def _settle(self, model: str) -> None:
-        """What was given up has come to an end, and holds nothing."""
-        self.late.discard(model)
-        if (timer := self._lingering.pop(model, None)) is not None:
-            timer.cancel()
-            self._post(LateLoadEnded(model))
 
     async def remove(self, model: str) -> None:
         """Unload a model that the engine has not asked about, if Triton can. Raises `BackendError` without Triton."""
@@ -269,7 +230,7 @@ class TritonModels:
     async def _try_to_remove(self, model: str, limit_s: float) -> None:
         try:
             await self._remove(model, limit_s)
-            self._settle(model)
+            self.late.settle(model)
         except BackendError as error:  # what comes of that is seen at its next load, or by the watch
             if error.unreachable:
                 raise

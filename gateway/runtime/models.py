@@ -189,7 +189,8 @@ class Catalogue:
 
     def current(self, model: str, version: str) -> ModelMetadata:
         """Return as `served`; of a version that has gone while another one came, the newest that is served."""
-        return self.served(model, version if (model, version) in self._served else "")
+        served = self._served.get((model, version)) if version else None
+        return served or self.served(model)
 
     def _find(self, among: Mapping[tuple[str, str], ModelMetadata], model: str, version: str) -> ModelMetadata:
         versions = [v for name, v in among if name == model]

@@ -55,6 +55,10 @@ class OutputRooms:
         self._kept = ExitStack()
         self.keeps = False
 
+    def wanted(self, model: ModelMetadata, frames: int) -> bool:
+        """Whether outputs of so many frames should go to a room."""
+        return self._layout(model, frames) is not None
+
     @contextmanager
     def lend(self, model: ModelMetadata, frames: int) -> Iterator[OutputRoom | None]:
         """Give the room for one call, which is made within; None when its outputs are to come in the answer."""

@@ -1,4 +1,4 @@
-"""What became of frames, and how callers learn of it: tickets for those who wait, a ring for those who ask later."""
+"""What became of frames, and how callers that ask later learn of it; those who wait have `gateway.runtime.tickets`."""
 
 from __future__ import annotations
 
@@ -61,16 +61,6 @@ class FrameResult:
     demoted: bool = False
     timestamp_ms: float | None = None
     version: str = ""
-
-
-@dataclass(slots=True, eq=False)
-class FrameTicket:
-    """One accepted frame that has not ended. Cancelling `result` cancels the frame: nobody waits for it."""
-
-    stream_id: str
-    seq: int
-    result: asyncio.Future[FrameResult]
-    timestamp_ms: float | None = None
 
 
 @dataclass(slots=True)
@@ -234,9 +224,11 @@ class ResultRing:
         while shown is not None:
             self._shown.append(shown)
             self._next += 1
-            shown = self._overtaking.pop(self._next, None)
-        self._shorten(self._size)
-        self.wake()
+            shown = self._overtaking.pop(self._next, None) if self._overtaking else None
+        if len(self._shown) > self._size:
+            self._shorten(self._size)
+        if self._waiters:
+            self.wake()
 
     def forget(self) -> None:
         """Keep nothing."""

@@ -78,14 +78,23 @@ class Sharing:
         shared = self._inference.shared
         return shared and self._region.name not in await self._client.region_names(self._probe_timeout_s)
 
+    async def check(self) -> None:
+        """Raise `BackendError` when it is not the Triton any more that opened our region: it was restarted meanwhile.
+
+        Channels connect again by themselves, and no call need fail.
+        """
+        if await self.lost():
+            raise BackendError("Triton was restarted while it was set up", "UNAVAILABLE")
+
     async def _abandon(self) -> None:
         """End the calls of a Triton that is gone: it neither reads nor writes our memory any more."""
         await self._executor.abandon()
         self._inference.rooms.nobody_writes()
 
     async def _choose_way(self) -> None:
-        """Have calls whose frames lie in our region go over HTTP, if that is possible."""
+        """Have calls whose frames lie in our region go over HTTP, if that is possible. Raises as `check`."""
         if reason := await self._client.try_http(self._region.name):
+            await self.check()  # that may have taken a while
             log.warning("all calls go over gRPC: %s", reason)
         elif self._client.over_http:
             log.info("jobs go to Triton's HTTP endpoint")

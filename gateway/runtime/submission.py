@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from gateway.clock import Clock
-from gateway.core.actions import RefuseFrames
+from gateway.core.actions import Action, RefuseFrames
 from gateway.core.engine import Engine
 from gateway.core.events import FramesArrived
 from gateway.errors import FramegateError
 from gateway.runtime.bodies import Data, body_of
 from gateway.runtime.condition import Condition
 from gateway.runtime.refusals import refusal
-from gateway.runtime.results import FrameTicket
+from gateway.runtime.results import StreamRecord
+from gateway.runtime.tickets import FrameTicket
 
 
 class Submission:
@@ -60,9 +62,14 @@ class Submission:
         actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
         parts.arena.unreserve()
         tickets = parts.delivery.issued()
+        if len(tickets) != count:  # none were taken
+            self._raise_refusal(actions, record, count)
+        if timestamp_ms is not None:
+            record.note_timestamp(timestamp_ms)
+        return tickets
+
+    def _raise_refusal(self, actions: Sequence[Action], record: StreamRecord, count: int) -> None:
         for action in actions:
             if isinstance(action, RefuseFrames):
                 record.refused[action.reason] += count
                 raise refusal(action, record, self._clock.now_ns(), self._max_waiting)
-        record.note_timestamp(timestamp_ms)
-        return tickets

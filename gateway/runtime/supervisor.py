@@ -120,6 +120,7 @@ class Supervisor:
             inference=inference,
             warm_ups=warm_ups,
             profile=profile,
+            check=self._sharing.check,
         )
         self.repairs = Repairs(inference, catalogue, loader, profile, self._doubt.set)
         self._upkeep = Upkeep(

@@ -157,7 +157,7 @@ class Upkeep:
 
     def _undo_late(self) -> None:
         """Unload what was loaded after it had been given up, and would not go so far."""
-        for model in self._models.late - self._models.waiting:
+        for model in self._models.late.left:
             if self._wanted.state(model).away:
                 self._models.undo(model)
 

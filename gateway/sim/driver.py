@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gateway.core.actions import (
+    AcceptFrames,
     Action,
     Admitted,
+    DeliverFrames,
     LoadModel,
     ModelChanged,
     ModelRefused,
@@ -22,6 +24,7 @@ from gateway.core.engine import Engine
 from gateway.core.events import EVENT_RANK, Event, JobFinished, Tick, WidenWindows
 from gateway.core.log import entry
 from gateway.core.profile import Profile
+from gateway.core.types import Job
 from gateway.core.verdict import Verdict
 from gateway.sim.cameras import PUNCTUAL, Behaviour
 from gateway.sim.events import TraceEvents
@@ -37,6 +40,8 @@ _FINISH = EVENT_RANK[JobFinished]
 _WIDEN = EVENT_RANK[WidenWindows]
 _TICK = EVENT_RANK[Tick]
 _WAKE = Tick()
+#: What happens most, and changes nothing for the cameras or the device.
+_QUIET = frozenset({AcceptFrames, DeliverFrames})
 #: After everything.
 _NEVER = (2**63, 0)
 
@@ -114,7 +119,8 @@ class Simulation:
         self._log = log
         self._loading = Loading(loads or profiled(engine.profile))
         self._holds = holds
-        self._finish: tuple[int, int, JobFinished] | None = None
+        self._finish: JobFinished | None = None
+        self._finish_key = _NEVER
         self._widen_ns: int | None = None
         self._coming: list[tuple[int, int, int, Event]] = []
         self._came = 0
@@ -147,7 +153,7 @@ class Simulation:
     def _next(self) -> tuple[int, Event] | None:
         """Return the next event: by time, then rank."""
         key = self._source.next_key() or _NEVER
-        finish = self._finish
+        finish, finish_key = self._finish, self._finish_key
         wakeup_ns = self.engine.next_wakeup_ns()
         if self._coming and self._comes_before(key, wakeup_ns):
             t_ns, _, _, event = heapq.heappop(self._coming)
@@ -155,18 +161,16 @@ class Simulation:
         if self._widen_ns is not None and self._widens_before(key):
             due, self._widen_ns = (self._widen_ns, WidenWindows()), None
             return due
-        if finish is not None and finish[:2] <= key and (wakeup_ns is None or finish[0] <= wakeup_ns):
-            self._finish = None
-            return finish[0], finish[2]
-        if wakeup_ns is not None and (wakeup_ns, _TICK) < key:
+        if finish is not None and finish_key <= key and (wakeup_ns is None or finish_key[0] <= wakeup_ns):
+            self._finish, self._finish_key = None, _NEVER
+            return finish_key[0], finish
+        if wakeup_ns is not None and wakeup_ns <= key[0] and (wakeup_ns, _TICK) < key:
             return wakeup_ns, _WAKE
-        return next(self._source, None)
+        return None if key is _NEVER else self._source.take()
 
     def _comes_before(self, key: tuple[int, int], wakeup_ns: int | None) -> bool:
         """Whether something about a model happens before anything else."""
-        others = [key]
-        if self._finish is not None:
-            others.append(self._finish[:2])
+        others = [key, self._finish_key]
         if self._widen_ns is not None:
             others.append((self._widen_ns, _WIDEN))
         if wakeup_ns is not None:
@@ -175,29 +179,37 @@ class Simulation:
 
     def _widens_before(self, key: tuple[int, int]) -> bool:
         """Whether windows are to grow before anything else happens; of one instant, before its registrations."""
-        finish = self._finish
-        return (self._widen_ns, _WIDEN) <= min(key, finish[:2] if finish else _NEVER)
+        return (self._widen_ns, _WIDEN) <= min(key, self._finish_key)
 
     def _carry_out(self, actions: list[Action], t_ns: int) -> None:
+        add, log, holds = self.tally.add, self._log, self._holds
         for action in actions:
-            match action:
-                case StartJob(job=job):
-                    takes_ns = self._execution(job)
-                    self._finish = (t_ns + takes_ns, _FINISH, JobFinished(job.id))
-                    if job.warm_up:
-                        self.tally.warm_up(takes_ns)
-                case LoadModel() | UnloadModel():
-                    takes_ns, ending = self._loading.begin(action)
-                    self._at(t_ns + takes_ns, ending)
-                case Rejected():
-                    self._source.refuse(action.stream_id)
-                case StreamEnded() if self.engine.can_widen():
-                    self._widen_ns = t_ns
-            if self._holds is not None:
-                self._follow(action, self._holds, t_ns)
-            self.tally.add(action, t_ns)
-            if self._log is not None:
-                self._log(entry(t_ns, action))
+            if isinstance(action, StartJob):
+                self._begin(action.job, t_ns)
+            elif type(action) not in _QUIET:
+                self._carry_out_other(action, t_ns)
+                if holds is not None:
+                    self._follow(action, holds, t_ns)
+            add(action, t_ns)
+            if log is not None:
+                log(entry(t_ns, action))
+
+    def _begin(self, job: Job, t_ns: int) -> None:
+        """The device runs a job."""
+        takes_ns = self._execution(job)
+        self._finish, self._finish_key = JobFinished(job.id), (t_ns + takes_ns, _FINISH)
+        if job.warm_up:
+            self.tally.warm_up(takes_ns)
+
+    def _carry_out_other(self, action: Action, t_ns: int) -> None:
+        match action:
+            case LoadModel() | UnloadModel():
+                takes_ns, ending = self._loading.begin(action)
+                self._at(t_ns + takes_ns, ending)
+            case Rejected():
+                self._source.refuse(action.stream_id)
+            case StreamEnded() if self.engine.can_widen():
+                self._widen_ns = t_ns
 
     def _follow(self, action: Action, holds: Holds, t_ns: int) -> None:
         """Let streams register, or go, whose wait for their model is over."""

@@ -94,6 +94,10 @@ class TraceEvents(Iterator[tuple[int, Event]]):
     def __next__(self) -> tuple[int, Event]:
         if self.next_key() is None:
             raise StopIteration
+        return self.take()
+
+    def take(self) -> tuple[int, Event]:
+        """Return the event that `next_key` has just told of, and go on to the next."""
         t_ns, rank, place, group, count = self._heap[0]
         if rank == _ARRIVE:
             self._follow(place, group + 1, t_ns)

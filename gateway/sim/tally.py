@@ -110,13 +110,16 @@ class Tally:
         if self._first_ns is None:
             self._first_ns = t_ns
         self._last_ns = t_ns
+        if isinstance(action, AcceptFrames):
+            self._accepted += len(action.frames)
+        elif isinstance(action, DeliverFrames):
+            self._deliver(action, t_ns)
+        elif not isinstance(action, StartJob):
+            self._add_other(action, t_ns)
+
+    def _add_other(self, action: Action, t_ns: int) -> None:
+        """Count what does not happen with every frame or job."""
         match action:
-            case AcceptFrames():
-                self._accepted += len(action.frames)
-            case DeliverFrames():
-                self._deliver(action, t_ns)
-            case StartJob():
-                pass
             case WindowWidened():
                 self._widened += 1
             case DropFrames():
@@ -139,18 +142,19 @@ class Tally:
 
     def _deliver(self, action: DeliverFrames, t_ns: int) -> None:
         job = action.job
+        frames, outcomes = job.frames, self._outcomes
         self._jobs += 1
         self._early += job.early
-        self._degraded += len(job.frames) if job.small else 0
-        self._batched += len(job.frames)
+        self._degraded += len(frames) if job.small else 0
+        self._batched += len(frames)
         self._busy_ns += t_ns - action.started_ns
         for outcome in action.outcomes:
-            self._outcomes[outcome] += 1
+            outcomes[outcome] += 1
         self._loads.deliver(job)
-        worst_ns = self._worst_ns
-        for frame in job.frames:
+        worst_ns, latencies_ns = self._worst_ns, self._latency_ns
+        for frame in frames:
             latency_ns = t_ns - frame.arrival_ns
-            self._latency_ns.append(latency_ns)
+            latencies_ns.append(latency_ns)
             if latency_ns > worst_ns.get(frame.stream_id, -1):
                 worst_ns[frame.stream_id] = latency_ns
 

@@ -12,7 +12,10 @@ over outcomes of ``framegate_frames_total``, plus ``framegate_frames_in_flight``
 from __future__ import annotations
 
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -37,6 +40,7 @@ from gateway.core.actions import (
 from gateway.core.adaptation import Cause
 from gateway.core.events import Event
 from gateway.core.types import NS_PER_S, Job
+from gateway.telemetry.buckets import Buckets, BucketsCollector
 from gateway.telemetry.decisions import DecisionLog
 from gateway.telemetry.residency import ResidencyMetrics
 from gateway.telemetry.stalls import Stalls
@@ -53,22 +57,22 @@ class ModelMetrics:
     """The children of one model, looked up once."""
 
     def __init__(self, owner: Metrics, model: str) -> None:
-        self.latency = owner.latency.labels(model)
-        self.queue = owner.queue.labels(model)
-        self.execute = owner.execute.labels(model)
-        self.batch = owner.batch.labels(model)
+        self.latency = owner.latency[model]
+        self.queue = owner.queue[model]
+        self.execute = owner.execute[model]
+        self.batch = owner.batch[model]
+        self.ratio = owner.ratio[model]
         self.early = owner.early.labels(model)
         self.overruns = owner.overruns.labels(model)
         self.degraded = owner.degraded.labels(model)
         self.overrun_seconds = {cause: owner.overrun_seconds.labels(model, cause.value) for cause in Cause}
-        self.ratio = owner.ratio.labels(model)
 
     def delivered(self, job: Job, started_ns: int, finished_ns: int, cause: str) -> None:
         """Record one job that was answered; `cause` as in `gateway.core.actions.DeliverFrames`."""
         execution_ns = finished_ns - started_ns
-        self.batch.observe(len(job.frames))
-        self.execute.observe(execution_ns / NS_PER_S)
-        self.ratio.observe(execution_ns / job.execution_ns)
+        self.batch.add(len(job.frames))
+        self.execute.add(execution_ns)
+        self.ratio.add(execution_ns / job.execution_ns)
         if job.early:
             self.early.inc()
         if cause:
@@ -76,9 +80,11 @@ class ModelMetrics:
             self.overrun_seconds[Cause(cause)].inc((execution_ns - job.execution_ns) / NS_PER_S)
         if job.small:
             self.degraded.inc(len(job.frames))
+        latency, queue = self.latency.add, self.queue.add
         for frame in job.frames:
-            self.latency.observe((finished_ns - frame.arrival_ns) / NS_PER_S)
-            self.queue.observe((started_ns - frame.arrival_ns) / NS_PER_S)
+            arrival_ns = frame.arrival_ns
+            latency(finished_ns - arrival_ns)
+            queue(started_ns - arrival_ns)
 
 
 class Metrics:
@@ -113,44 +119,68 @@ class Metrics:
         self.event_streams = Gauge("framegate_event_streams", "Open event streams", registry=self.registry)
         self.retried = self._counter("frames_retried", "Frames of refused batches that were tried again alone", "model")
         self.responses = self._counter("http_responses", "HTTP calls answered", "method", "route", "status")
-        self.latency = self._histogram("frame_latency_seconds", "From arrival to Triton's reply", SECONDS)
-        self.queue = self._histogram("frame_queue_seconds", "From arrival to the start of the frame's job", SECONDS)
-        self.execute = self._histogram("job_execute_seconds", "From the start of a job to Triton's reply", SECONDS)
-        self.batch = self._histogram("job_batch_frames", "Frames in a job", BATCHES)
-        self.ratio = self._histogram("job_execution_ratio", "Execution time of a job over its profiled time", RATIOS)
+        self.latency = self._by_model("frame_latency_seconds", "From arrival to Triton's reply", SECONDS, NS_PER_S)
+        self.queue = self._by_model(
+            "frame_queue_seconds", "From arrival to the start of the frame's job", SECONDS, NS_PER_S
+        )
+        self.execute = self._by_model(
+            "job_execute_seconds", "From the start of a job to Triton's reply", SECONDS, NS_PER_S
+        )
+        self.batch = self._by_model("job_batch_frames", "Frames in a job", BATCHES)
+        self.ratio = self._by_model("job_execution_ratio", "Execution time of a job over its profiled time", RATIOS)
         self.stale = self._counter("plans_stale", "Plans that no longer held when they were made", "plan")
         for plan in ("register", "widen"):
             self.stale.labels(plan)
-        self._tests = self._histogram(
-            "admission_seconds", "From a call to its verdict: its turn, and the test", SECONDS, "call", "test"
+        self._tests = Histogram(
+            "framegate_admission_seconds",
+            "From a call to its verdict: its turn, and the test",
+            ("call", "test"),
+            buckets=SECONDS,
+            registry=self.registry,
         )
         self._models: dict[str, ModelMetrics] = {}
         self.residency = ResidencyMetrics(self.registry)
         self.stalls = Stalls(self.registry)
+        self._told: dict[type[Any], Callable[[int, Any], None]] = {
+            PlanStale: self._on_stale,
+            RetryFrames: self._on_retry,
+            DeliverFrames: self._on_delivery,
+            **dict.fromkeys((LoadModel, UnloadModel, ModelChanged, ModelRefused), self.residency.on_action),
+        }
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"framegate_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"framegate_{name}", text, labels or ("model",), buckets=buckets, registry=self.registry)
+    def _by_model(self, name: str, text: str, bounds: Sequence[float], unit: int = 1) -> dict[str, Buckets]:
+        """Return a histogram's series by model, each of which comes into being when it is asked for."""
+        series: dict[str, Buckets] = defaultdict(partial(Buckets, bounds, unit))
+        self.registry.register(BucketsCollector(f"framegate_{name}", text, series, "model"))
+        return series
 
     def on_actions(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """Record the jobs that ended, models that came or went, plans that were void. An observer of the driver."""
         self.residency.on_event(now_ns, event, actions)
+        told = self._told
         for action in actions:
-            if isinstance(action, PlanStale):
-                self.stale.labels("register" if action.stream_id else "widen").inc()
-            if isinstance(action, RetryFrames) and action.refused:
-                self.retried.labels(action.job.category.model).inc(len(action.frames))
-            if isinstance(action, DeliverFrames):
-                model = action.job.category.model
-                metrics = self._models.get(model)
-                if metrics is None:
-                    metrics = self._models[model] = ModelMetrics(self, model)
-                metrics.delivered(action.job, action.started_ns, action.finished_ns, action.cause)
-                self.residency.on_served(model, action.job.frames)
-            if isinstance(action, LoadModel | UnloadModel | ModelChanged | ModelRefused):
-                self.residency.on_action(now_ns, action)
+            record = told.get(type(action))
+            if record is not None:
+                record(now_ns, action)
+
+    def _on_stale(self, _now_ns: int, action: PlanStale) -> None:
+        self.stale.labels("register" if action.stream_id else "widen").inc()
+
+    def _on_retry(self, _now_ns: int, action: RetryFrames) -> None:
+        if action.refused:
+            self.retried.labels(action.job.category.model).inc(len(action.frames))
+
+    def _on_delivery(self, _now_ns: int, action: DeliverFrames) -> None:
+        job = action.job
+        model = job.category.model
+        metrics = self._models.get(model)
+        if metrics is None:
+            metrics = self._models[model] = ModelMetrics(self, model)
+        metrics.delivered(job, action.started_ns, action.finished_ns, action.cause)
+        self.residency.on_served(model, job.frames)
 
     def tested(self, call: str, test: str, seconds: float) -> None:
         """Record an admission test: `call` is ``register`` or ``check``, `test` the one that decided."""

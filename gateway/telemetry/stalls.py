@@ -22,7 +22,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway.clock import MonotonicClock, TimerHandle
 from gateway.core.types import NS_PER_S
-from gateway.telemetry.durations import Durations, DurationsCollector
+from gateway.telemetry.buckets import BucketsCollector
+from gateway.telemetry.durations import Durations
 
 #: In seconds. Anything that holds up the loop for longer is seen by at least one of these timers.
 INTERVAL_S = 0.05
@@ -46,7 +47,7 @@ class Stalls:
             ("framegate_timer_late_seconds", "By how much the engine's wake-ups are late", {"": self.timers}, ""),
             ("framegate_gc_pause_seconds", "How long collections of garbage take", self.pauses, "generation"),
         ):
-            registry.register(DurationsCollector(name, text, series, label))
+            registry.register(BucketsCollector(name, text, series, label))
         self._timer: asyncio.TimerHandle | None = None
         self._began_ns = 0
 

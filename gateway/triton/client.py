@@ -15,14 +15,15 @@ What goes wrong is raised as `BackendError` with Triton's own words.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tritonclient.grpc.aio as triton
 from tritonclient.utils import InferenceServerException
 
 from gateway.triton.channel import InferenceChannel, InputTensor, channel_options
-from gateway.triton.http_channel import HttpChannel
+from gateway.triton.http_channel import HttpChannel, UnderWay
 from gateway.triton.plain import plain
 from gateway.triton.tensors import to_array
 from gateway.triton.types import (
@@ -42,6 +43,13 @@ from gateway.triton.types import (
 T = TypeVar("T")
 
 _STATUS_PREFIX = "StatusCode."
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCall:
+    """A call of which only the offset of its frames is missing, see `TritonClient.prepare`."""
+
+    request: bytes
 
 
 class TritonClient:
@@ -217,6 +225,32 @@ class TritonClient:
         )
         arrays = {tensor.name: to_array(tensor.datatype, tensor.shape, tensor.data) for tensor in outputs}
         return Outputs(arrays, version)
+
+    def prepare(self, call: InferenceCall) -> PreparedCall | None:
+        """Return what `begin` takes for calls as this one, wherever their frames lie; None if it cannot run such calls.
+
+        It can where calls go over HTTP and all outputs come in the answer.
+        """
+        if not self.over_http or self._http is None or call.room is not None:
+            return None
+        return PreparedCall(self._http.prepare(call, call.data)) if isinstance(call.data, InSharedMemory) else None
+
+    def begin(
+        self, prepared: PreparedCall, offset: int, done: Callable[[Outputs | BaseException], None]
+    ) -> UnderWay | None:
+        """Run a batch that lies at `offset` of the region, as `infer` does, but without a task.
+
+        Returns:
+            What can be cancelled; None: it was not begun, and `infer` has to do it.
+
+        Args:
+            prepared: By `prepare`.
+            offset: Of its first byte.
+            done: Called once, later, with the outputs or with what `infer` raises. By then the next call can begin.
+        """
+        if not self.over_http or self._http is None:
+            return None
+        return self._http.begin(prepared.request, offset, done)
 
     async def pass_through(self, call: RawCall) -> tuple[str, list[Tensor]]:
         """Run one call as it came; return the version that ran and its outputs as they come. Otherwise as `infer`."""

@@ -8,9 +8,10 @@ was found closed before anything was sent. Triton may have run what was.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from gateway.triton.http_connection import Answer, HttpConnection
-from gateway.triton.http_messages import Requests, knows_region, outputs_of
+from gateway.triton.http_connection import Answer, Heads, HttpConnection
+from gateway.triton.http_messages import Replies, Requests, knows_region
 from gateway.triton.types import BackendError, InferenceCall, InSharedMemory, Outputs
 
 _CONNECT_S = 1.0
@@ -35,6 +36,8 @@ class HttpChannel:
         self._address = host.strip("[]"), int(port)
         self._most_bytes = max_message_bytes
         self._requests = Requests(url)
+        self._replies = Replies()
+        self._heads = Heads()
         self._connections: set[HttpConnection] = set()
         self._idle: list[HttpConnection] = []
 
@@ -54,7 +57,22 @@ class HttpChannel:
         Raises:
             BackendError: Triton's refusal or failure, or its absence.
         """
-        return outputs_of(await self._exchange(self._requests.infer(call, data)), call.room)
+        return self._replies.outputs(await self._exchange(self._requests.infer(call, data)), call.room)
+
+    def prepare(self, call: InferenceCall, data: InSharedMemory) -> bytes:
+        """Return what `begin` takes for calls as this one, wherever in the region their frames lie."""
+        return self._requests.template(call, data)
+
+    def begin(self, prepared: bytes, offset: int, done: Callable[[Outputs | BaseException], None]) -> UnderWay | None:
+        """Run a batch that lies at `offset` as `infer` does, without a task; None where that takes a new connection.
+
+        Args:
+            prepared: By `prepare`, for a call without a room.
+            offset: Of its first byte in the region.
+            done: Called once, later, with the outputs or with what `infer` raises. By then the next call can begin.
+        """
+        connection = self._idle_connection()
+        return None if connection is None else UnderWay(self, connection, prepared % offset, done)
 
     async def why_not(self, region: str, timeout_s: float) -> str:
         """Return why calls that read `region` cannot be made here; empty if they can: it is a Triton that has it open.
@@ -85,24 +103,69 @@ class HttpChannel:
         try:
             return await connection.exchange(request)
         finally:
-            if connection.usable:
-                self._idle.append(connection)
-            else:
-                self._connections.discard(connection)
+            self._keep(connection)
 
-    async def _free_connection(self) -> HttpConnection:
-        loop = asyncio.get_running_loop()
+    def _keep(self, connection: HttpConnection) -> None:
+        if connection.usable:
+            self._idle.append(connection)
+        else:
+            self._connections.discard(connection)
+
+    def _idle_connection(self) -> HttpConnection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable and loop.time() - connection.idle_since_s < _IDLE_S:
+            if connection.usable and asyncio.get_running_loop().time() - connection.idle_since_s < _IDLE_S:
                 return connection
             connection.close()
             self._connections.discard(connection)
+        return None
+
+    async def _free_connection(self) -> HttpConnection:
+        idle = self._idle_connection()
+        if idle is not None:
+            return idle
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, connection = await loop.create_connection(lambda: HttpConnection(self._most_bytes), *self._address)
+                _, connection = await loop.create_connection(
+                    lambda: HttpConnection(self._most_bytes, self._heads), *self._address
+                )
         except (OSError, TimeoutError) as error:
             words = f"no connection to Triton's HTTP endpoint at {self.url}: {str(error) or 'no answer'}"
             raise BackendError(words, "UNAVAILABLE") from None
         self._connections.add(connection)
         return connection
+
+
+class UnderWay:
+    """One call that `HttpChannel.begin` has begun."""
+
+    __slots__ = ("_channel", "_connection", "_done")
+
+    def __init__(
+        self,
+        channel: HttpChannel,
+        connection: HttpConnection,
+        request: bytes,
+        done: Callable[[Outputs | BaseException], None],
+    ) -> None:
+        self._channel = channel
+        self._connection = connection
+        self._done = done
+        connection.begin(request, self._answered)
+
+    def cancel(self) -> None:
+        """Wait no more: `done` is called now, with `CancelledError`."""
+        self._connection.cancel()
+
+    def _answered(self, answer: Answer | BaseException) -> None:
+        self._channel._keep(self._connection)
+        if isinstance(answer, BaseException):
+            self._done(answer)
+            return
+        outputs: Outputs | BaseException
+        try:
+            outputs = self._channel._replies.outputs(answer)
+        except BackendError as error:
+            outputs = error
+        self._done(outputs)

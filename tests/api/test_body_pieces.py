@@ -4,11 +4,12 @@ import gc
 import random
 import time
 
+import httpx
 import pytest
 
 from gateway.api import connection, http_cycle
 from gateway.client import wire
-from tests.api.served import FRAME, SMALL, Served, books, wait_until
+from tests.api.served import FRAME, SMALL, Served, books, echo, wait_until
 from tests.api.test_bad_clients import head, read_answer
 
 LARGE = (128, 128, 3)  # 49 152 bytes: more than what is parsed
@@ -50,9 +51,8 @@ def answers_of(peer, count):
 def echoes(answer):
     status, headers, body = answer
     assert status == 200
-    return [
-        each.outputs["echo"].tobytes() for each in wire.results_of(body, headers["inference-header-content-length"])
-    ]
+    results = wire.results_of(httpx.Response(status, headers=headers, content=body))
+    return [each.outputs["echo"].tobytes() for each in results]
 
 
 def send_in(peer, data, places, pause_s=0.002):
@@ -183,3 +183,46 @@ def test_small_bodies_are_parsed_and_large_ones_are_not(served, monkeypatch):
         assert answers_of(peer, 1)[0][0] == 200
         assert len(made) == first + 1
     assert connection.PLAIN_BYTES < FRAME_BYTES < http_cycle.PAUSE_BYTES
+
+
+def test_a_head_like_the_one_before_is_not_parsed_and_says_the_same(served, monkeypatch):
+    """As a camera's are; one that differs in a single byte is parsed, and so is the one after it."""
+    repeated = []
+    before = connection.Connection._repeat
+    monkeypatch.setattr(connection.Connection, "_repeat", lambda self, said: repeated.append(1) or before(self, said))
+
+    def call(stream, seed, *headers):
+        length = f"Content-Length: {FRAME_BYTES}"
+        peer.sendall(head("POST", stream["frames_url"], length, *headers) + picture(seed))
+        status, _, document = read_answer(peer)
+        return status, document
+
+    lasting = {"shape": LARGE, "deadline_ms": 4_000, "on_excess": "best_effort"}
+    with served.stream(**lasting) as stream, served.stream(**lasting) as other:
+        with served.connect() as peer:
+            for seed in range(20):  # the whole of a piece is needed to see it, and the network may cut any
+                status, document = call(stream, seed)
+                [result] = document["results"]
+                assert (status, result["seq"], echo(result)) == (200, seed, picture(seed))
+            assert len(repeated) > 5
+            for label in (1.0, 2.0):
+                [result] = call(stream, 3, f"Framegate-Timestamp-Ms: {label}")[1]["results"]
+                assert (result["timestamp_ms"], echo(result)) == (label, picture(3))
+            [result] = call(stream, 4)[1]["results"]
+            assert result["timestamp_ms"] is None
+            assert [call(other, seed)[1]["results"][0]["seq"] for seed in range(2)] == [0, 1]
+            served.http.delete(f"/v1/streams/{other['stream_id']}")
+            assert [call(other, seed)[0] for seed in range(2)] == [410, 410]
+            assert call(stream, 5)[0] == 200
+        assert books(served, stream)["in_flight"] == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_heads_that_are_alike_in_front_of_bodies_that_come_in_pieces(served, seed):
+    draw = random.Random(seed)
+    with served.stream(shape=LARGE, burst=8, period_ms=1_000, deadline_ms=8_000) as stream, served.connect() as peer:
+        for number in range(6):
+            data = post(stream, picture(number))
+            start = len(data) - FRAME_BYTES
+            send_in(peer, data, [draw.randrange(start, len(data)) for _ in range(draw.randint(0, 2))])
+            assert echoes(answers_of(peer, 1)[0]) == [picture(number)]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gateway.api.connection import HEAD_BYTES
-from tests.api.served import FRAME, Served
+from tests.api.served import FRAME, Served, wait_until
 from tests.api.test_bad_clients import head, read_answer, rss_bytes
 
 MIB = 1 << 20
@@ -108,3 +108,44 @@ def test_a_connection_that_rests_is_closed_and_one_that_is_used_is_not():
             assert resting.recv(1) == b""
             assert used.recv(1) == b""
             assert 2.4 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/v1/streams/{}/frames", 200),
+        ("/v1/streams/{}/frames?", 200),
+        ("/v1/streams/{}/frames?wait=true", 200),
+        ("/v1/streams/{}/frames?wait=never", 422),
+        ("http://elsewhere/v1/streams/{}/frames", 200),
+        ("/v1/streams/{}/%66rames", 200),
+        ("/v1/streams/a/{}/frames", 404),
+        ("/v1/streams/{}/frames/", 404),
+        ("/v1/streams//frames", 404),
+    ],
+)
+def test_however_the_target_is_spelt_it_is_one_and_the_same_call(served, target, status):
+    """Frames are taken before the framework sees the call; what is none goes to it, as all else does."""
+    with served.stream() as stream, served.connect() as connection:
+        for _ in range(2):
+            connection.sendall(head("POST", target.format(stream["stream_id"]), "Content-Length: 192") + FRAME)
+            found, headers, document = read_answer(connection)
+            assert found == status
+            assert ("results" in document) == (status == 200)
+            assert headers["content-type"] == f"application/{'' if status == 200 else 'problem+'}json"
+        wait_until(lambda: not served.server.server_state.tasks, "a call is not over")
+
+
+def test_a_fault_of_ours_in_such_a_call_is_answered_and_logged(served, monkeypatch, caplog):
+    def broken(*_arguments):
+        raise ValueError("broken")
+
+    with served.stream() as stream, served.connect() as connection:
+        with monkeypatch.context() as patched:
+            patched.setattr("gateway.api.frames._parse_wait", broken)
+            connection.sendall(head("POST", stream["frames_url"], "Content-Length: 192") + FRAME)
+            status, _, document = read_answer(connection)
+            assert (status, "broken" in str(document)) == (500, False)
+        assert "unexpected error while answering POST" in caplog.text
+        connection.sendall(head("POST", stream["frames_url"], "Content-Length: 192") + FRAME)
+        assert read_answer(connection)[0] == 200

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from gateway.api.results import AT_ONCE_BYTES, PagedAnswer, dump, frame_result, is_large
+from gateway.api.results import AT_ONCE_BYTES, AT_ONCE_RESULTS, PagedAnswer, dump, frame_result, is_large
 from gateway.core.types import Outcome
 from gateway.runtime.results import FrameResult
 from tests.api.asgi import DISCONNECT, Client, scope
@@ -56,6 +56,17 @@ def test_no_piece_is_large():
     assert max(len(message.get("body", b"")) for message in client.sent) < 5 * AT_ONCE_BYTES
 
 
+def test_small_results_come_together():
+    """A piece costs a turn of the loop and a write: there are few, and none that is large."""
+    client = Client()
+    results = of(np.zeros(3)) * (4 * AT_ONCE_RESULTS)
+    asyncio.run(PagedAnswer(results, REST)(scope("GET"), client.receive, client.send))
+    assert client.body == dump({"results": [frame_result(result) for result in results], **REST})
+    sizes = [len(message["body"]) for message in client.sent[1:]]
+    assert max(sizes) < 2 * AT_ONCE_BYTES
+    assert len(sizes) < 8
+
+
 def test_others_get_their_turn_between_two_pieces():
     async def test():
         turns, seen = 0, []
@@ -76,7 +87,7 @@ def test_others_get_their_turn_between_two_pieces():
         await PagedAnswer(RESULTS, REST)(scope("GET"), client.receive, send)
         ticking.cancel()
         pieces = seen[1:-1]  # without the head and the end
-        assert len(pieces) > 11
+        assert len(pieces) > len(RESULTS)
         assert all(after > before for before, after in itertools.pairwise(pieces))
 
     asyncio.run(test())
@@ -109,8 +120,13 @@ def of(*arrays):
         (of(np.zeros(AT_ONCE_BYTES, np.uint8), np.zeros(1, np.uint8)), True),
         (of(np.array([b"x"], object), None), True),
         (of(None, None), False),
+        (of(None) * AT_ONCE_RESULTS, False),
+        (of(None) * (AT_ONCE_RESULTS + 1), True),
     ],
-    ids=["none", "one", "one at the limit", "one of strings", "at the limit", "above it", "strings", "no outputs"],
+    ids=[
+        *("none", "one", "one at the limit", "one of strings", "at the limit", "above it", "strings", "no outputs"),
+        *("many", "very many"),
+    ],
 )
 def test_what_is_large(results, large):
     assert is_large(results) is large

@@ -130,3 +130,45 @@ def test_the_beginning_of_a_message_does_not_keep_the_packet_that_it_came_in():
     [piece] = splitter._pieces
     assert isinstance(piece, bytes)
     assert len(piece) == 12
+
+
+LARGE = 1 << 16
+
+
+@pytest.mark.parametrize("size", [LARGE, LARGE + 1, 150_528])
+def test_a_large_message_in_one_piece_is_taken_where_it_lies(size):
+    payload = (bytes(range(251)) * (size // 251 + 1))[:size]
+    data = frame(2, payload)
+    splitter = Splitter(size)
+    assert content(splitter.whole(memoryview(data))) == payload
+    assert splitter.held == 0
+    assert split(splitter, data) == [payload]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(2, bytes(LARGE))[:-1],
+        frame(2, bytes(LARGE)) + b"\x82",
+        frame(2, bytes(LARGE + 1)),
+        frame(2, bytes(LARGE - 1)),
+        frame(2, bytes(LARGE), fin=False),
+        frame(1, bytes(LARGE)),
+        frame(9, bytes(20)),
+        b"\x82\xff" + bytes(3),
+        b"",
+    ],
+    ids=["short", "two", "over the limit", "small", "fragment", "text", "ping", "head", "nothing"],
+)
+def test_nothing_else_is(data):
+    splitter = Splitter(LARGE)
+    assert splitter.whole(memoryview(data)) is None
+    whole = frame(2, bytes(range(256)) * 256)
+    assert content(splitter.whole(memoryview(whole))) == bytes(range(256)) * 256, "and nothing has changed"
+
+
+@pytest.mark.parametrize("before", [b"\x82", frame(2, bytes(LARGE))[:100], frame(2, b"x", fin=False)])
+def test_nor_is_one_behind_something_that_is_not_complete(before):
+    splitter = Splitter(LARGE)
+    split(splitter, before)
+    assert splitter.whole(memoryview(frame(2, bytes(LARGE)))) is None

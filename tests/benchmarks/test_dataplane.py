@@ -242,6 +242,8 @@ def test_ratios_are_medians_of_those_within_a_round(tmp_path: Path) -> None:
             "ceiling": [row(100, 1.0), row(100, 2.0), row(100, 4.0)],
             "http": [row(50, 1.5, mean_batch=8.0), row(60, 4.0), row(70, 4.4)],
             "ws": [row(50, 0.6), row(60, 3.2), {"error": "gone"}],
+            "ceiling_paced": [row(10, 2.0)],
+            "http_single_paced": [row(10, 5.0)],
             "triton": [row(40, 1.0), row(40, 1.0), {"error": "it was too much"}],
             "litserve": [{"error": "all"}] * 3,
         },
@@ -252,6 +254,7 @@ def test_ratios_are_medians_of_those_within_a_round(tmp_path: Path) -> None:
     assert found["cpu_ratio_http"] == 1.5
     assert found["rate_vs_triton_http"] == pytest.approx(1.375)
     assert found["ws_cpu_vs_http"] == pytest.approx(0.6)
+    assert found["cpu_ratio_http_batch1_same_rate"] == 2.5
     assert found["busy_ratio"] == 0.95
     assert found["added_p99_ms"] == 3.0
     assert found["rate_vs_litserve"] is None
@@ -264,9 +267,11 @@ def test_ratios_are_medians_of_those_within_a_round(tmp_path: Path) -> None:
 
 def test_copies_are_stated_for_every_arm() -> None:
     assert set(ARMS) - set(COPIES) <= {
+        "ceiling_paced",
         "http_early",
         "http_own_client",
         "http_single",
+        "http_single_paced",
         "triton_two_cores",
     }
     assert set(COPIES) <= set(ARMS)

@@ -1,5 +1,8 @@
 import json
+from typing import get_args
 
+from gateway.core import log
+from gateway.core.actions import Action
 from gateway.core.events import (
     CloseStream,
     FrameCancelled,
@@ -16,6 +19,10 @@ from tests.core.factories import MS, Drive, make_category, make_profile, make_sp
 
 def lines(gate, t, *events):
     return [entry(round(t * MS), action) for action in gate.at(t, *events)]
+
+
+def test_every_kind_of_action_has_its_line():
+    assert set(log._DESCRIBE) == set(get_args(Action))
 
 
 def test_a_line_for_each_action():

@@ -101,6 +101,24 @@ def test_every_frame_ends_once_and_the_books_balance(kind, profile, specs, steps
     _drain(engine, mirror, now_ns)
 
 
+@settings(max_examples=200)
+@given(engines, profiles(), streams, steps, configs(admission_test="exact"))
+def test_nothing_that_was_handed_out_is_changed_later(kind, profile, specs, steps, config):
+    """At run time nothing keeps the engine from it: see `gateway.core.light_dataclass`."""
+    engine, now_ns, closing, given_out = kind(profile, EngineConfig(**config)), 0, closings(), []
+    events = [(0, RegisterStream(name, spec)) for name, spec in zip(NAMES, specs, strict=False)]
+    for wait, step in [*events, *steps]:
+        now_ns += wait * MS
+        event = step if isinstance(step, RegisterStream) else to_event(step, engine, closing)
+        told = repr(event)
+        given_out += [(action, repr(action)) for action in engine.handle(event, now_ns)]
+        assert repr(event) == told
+        for stream in engine._ledger.streams.values():
+            frames = stream.spec.frames
+            assert stream.remaining == (None if frames is None else frames - stream.accepted)
+    assert [repr(action) for action, _ in given_out] == [told for _, told in given_out]
+
+
 def _drain(engine, mirror, now_ns):
     """Close everything and let the device work: nothing may be left."""
     happens = [WorkerBack(LOCAL_WORKER), *(CloseStream(name) for name in NAMES)]

@@ -249,3 +249,32 @@ def test_what_is_spread_leaves_room_for_others(arena: Arena) -> None:
     arena.call_ended(3)
     arena.finish(3)
     arena.drop(1)
+
+
+def test_a_block_that_was_not_needed_is_free_for_everybody(arena: Arena) -> None:
+    """It is kept for the next frame of its size; all else finds it free."""
+    free = arena.free_bytes
+    arena.reserve(1, FRAME, BATCH)
+    arena.unreserve()
+    assert (arena.free_bytes, arena.batches) == (free, 0)
+    with arena.lend(free, clear=False):
+        assert (arena.free_bytes, arena.batches) == (0, 1)
+    assert (arena.free_bytes, arena.batches) == (free, 0)
+
+
+def test_a_spare_block_is_taken_by_frames_of_its_size_alone(arena: Arena) -> None:
+    place(arena, 1, 1)
+    place(arena, 1, 2)  # leaves a spare one
+    arena.reserve(1, FRAME // 2, 2)
+    arena.slot(2)[:] = bytes([9]) * (FRAME // 2)
+    arena.unreserve()
+    place(arena, 3, 3)
+    assert arena.batches == 3
+    for job, frames, first in ((1, 2, 1), (3, 1, 3)):
+        span = arena.start(job, frames)
+        assert content(arena, span.offset, frames) == [first + i for i in range(frames)]
+        arena.call_ended(job)
+        arena.finish(job)
+    assert set(arena.start(2, 1).view) == {9}
+    arena.call_ended(2)
+    arena.finish(2)

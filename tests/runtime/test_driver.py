@@ -1,7 +1,10 @@
 """The driver with a real engine, on a clock that the test moves."""
 
+from collections.abc import Callable
+
 import pytest
 
+from gateway.clock import TimerHandle
 from gateway.core.actions import AcceptFrames, Action, DeliverFrames, DropFrames, StartJob
 from gateway.core.engine import Engine, EngineConfig
 from gateway.core.events import (
@@ -36,8 +39,8 @@ class Recorder:
 
 
 class Rig:
-    def __init__(self, **config: bool) -> None:
-        self.clock = VirtualClock()
+    def __init__(self, clock: VirtualClock | None = None, **config: bool) -> None:
+        self.clock = clock or VirtualClock()
         self.recorder = Recorder()
         self.executor = TimedExecutor(self.clock, lambda job: job.execution_ns)
         engine = Engine(make_profile(execution_ms=10), EngineConfig(**config))
@@ -111,6 +114,47 @@ def test_a_joint_is_kept_by_the_timer() -> None:
     rig.at(50, FramesArrived("a"))
     rig.clock.run()
     assert rig.times_ms(StartJob) == [100], "one job with both frames, at the end of the window of half a deadline"
+
+
+class CountingClock(VirtualClock):
+    """Knows what was asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_ms: list[float] = []
+
+    def call_at(self, t_ns: int, callback: Callable[[], object], *rank: int) -> TimerHandle:
+        if not rank:
+            self.asked_ms.append(t_ns / NS_PER_MS)
+        return super().call_at(t_ns, callback, *rank)
+
+
+def test_a_timer_that_is_early_enough_stays_until_it_comes() -> None:
+    """While a frame waits, the engine wants to be woken when it expires, which it hardly ever does."""
+    clock = CountingClock()
+    rig = Rig(clock)
+    rig.at(0, RegisterStream("a", make_spec(50, 400, version="1")))
+    rig.at(0, RegisterStream("b", make_spec(50, 100, version="1")))
+    for number in range(10):
+        rig.at(number * 50, FramesArrived("a"))
+        rig.at(number * 50 + 1, FramesArrived("b"))
+    clock.run()
+    assert len(rig.times_ms(StartJob)) == 20
+    assert clock.asked_ms == [101, 201, 301, 401, 501], "not for each frame of b that waits"
+    assert not [event for _, event, _ in rig.recorder.seen if isinstance(event, Tick)], "it was never needed"
+
+
+def test_a_timer_that_would_come_too_late_is_replaced() -> None:
+    clock = CountingClock()
+    rig = Rig(clock)
+    rig.at(0, RegisterStream("a", make_spec(1000, 400, version="1", burst=2)))
+    rig.at(0, RegisterStream("b", make_spec(1000, 100, version="1")))
+    rig.executor.start = lambda job: None  # type: ignore[method-assign]
+    for t_ms, stream in enumerate("aab"):
+        rig.at(t_ms, FramesArrived(stream))
+    clock.run()
+    assert clock.asked_ms == [401, 102, 401], "that of b is due first, then again that of a"
+    assert rig.times_ms(DropFrames) == [102, 401]
 
 
 def test_close_ends_the_wakeups() -> None:

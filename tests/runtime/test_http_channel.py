@@ -567,3 +567,138 @@ def test_an_endpoint_that_opens_a_moment_later_is_waited_for() -> None:
 
     server = run(test, CLOSE, CLOSE, message(b'[{"name": "region"}]'))
     assert len(server.requests) == 3
+
+
+# ---------------------------------------------------------------- what need not be parsed twice
+
+
+def test_an_answer_whose_head_is_known_says_what_it_says_itself() -> None:
+    """Same head and JSON, other values; then another length, another form, and the first again."""
+
+    async def test(channel: HttpChannel, server: Server) -> None:
+        for values in ((1, 2), (3, 4), (5, 6, 7), (8, 9)):
+            outputs = await channel.infer(*call())
+            assert outputs["sum"][:, 0].tolist() == list(values)
+            assert not outputs["sum"].flags.writeable
+
+    assert run(test, answer(1, 2), answer(3, 4), answer(5, 6, 7), answer(8, 9)).connections == 1
+
+
+@pytest.mark.parametrize("pieces", [1, 60, 150, 200])
+def test_a_known_head_in_front_of_a_body_that_is_not_whole_yet(pieces: int) -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await total(channel) == 42
+        server._pieces = pieces
+        assert await total(channel) == 10
+        server._pieces = 0
+        assert await total(channel) == 7
+
+    assert run(test, answer(40, 2), answer(4, 6), answer(7, 0)).connections == 1
+
+
+def test_a_second_answer_behind_one_whose_head_is_known_ends_the_connection() -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        for value in (1, 2, 3):
+            assert await total(channel) == value
+
+    assert run(test, answer(1), answer(2) + answer(2), answer(3)).connections == 2
+
+
+def test_a_connection_that_triton_closes_is_not_taken_for_one_that_stays() -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        for value in (1, 2, 3):
+            assert await total(channel) == value
+
+    closing = [answer(value, more=("Connection: close",)) for value in (1, 2, 3)]
+    assert run(test, *closing).connections == 3
+
+
+def test_outputs_that_are_not_as_they_travel_are_read_each_time() -> None:
+    """BF16 is widened, and BYTES are objects, whatever an earlier answer with the same JSON held."""
+
+    def reply(first: int, name: bytes) -> bytes:
+        wide = np.array([first], "<u2").tobytes()
+        names = len(name).to_bytes(4, "little") + name
+        outputs = [
+            {"name": "wide", "datatype": "BF16", "shape": [1], "parameters": {"binary_data_size": len(wide)}},
+            {"name": "name", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(names)}},
+        ]
+        head = json.dumps({"model_name": "m", "model_version": "1", "outputs": outputs}).encode()
+        return message(head + wide + names, 200, f"Inference-Header-Content-Length: {len(head)}")
+
+    async def test(channel: HttpChannel, server: Server) -> None:
+        for value, name in ((1.0, b"cat"), (-2.0, b"dog")):
+            found = await channel.infer(*call())
+            assert (found["wide"].tolist(), found["name"].tolist()) == ([value], [name])
+
+    run(test, reply(0x3F80, b"cat"), reply(0xC000, b"dog"))
+
+
+# ---------------------------------------------------------------- without a task
+
+
+async def begun(channel: HttpChannel) -> "asyncio.Future[Any]":
+    """Begin one call, as the executor does; its end is the future's."""
+    ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    asked, data = call()
+    under_way = channel.begin(channel.prepare(asked, data), data.offset, ended.set_result)
+    assert under_way is not None
+    ended.under_way = under_way  # type: ignore[attr-defined]
+    return ended
+
+
+def test_a_call_without_a_task_is_the_same_call() -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        asked, data = call()
+        assert channel.begin(channel.prepare(asked, data), data.offset, lambda _: None) is None, "not connected"
+        assert await total(channel) == 1
+        assert (await (await begun(channel)))["sum"].tolist() == [[2]]
+        refused = await (await begun(channel))
+        assert isinstance(refused, BackendError)
+        assert (refused.message, refused.code) == ("CUDA error 700", "INTERNAL")
+        assert await total(channel) == 3
+
+    server = run(test, answer(1), answer(2), message(b'{"error": "CUDA error 700"}', 500), answer(3))
+    assert server.connections == 1
+    assert len({(path, body) for path, _, body in server.requests}) == 1
+
+
+def test_by_the_end_of_a_call_its_connection_takes_the_next() -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await total(channel) == 1
+        values: list[int] = []
+        over = asyncio.Event()
+        asked, data = call()
+        prepared = channel.prepare(asked, data)
+
+        def ended(outputs: Any) -> None:
+            values.append(int(outputs["sum"][0, 0]))
+            if len(values) == 3:
+                over.set()
+            else:
+                assert channel.begin(prepared, data.offset, ended) is not None
+
+        assert channel.begin(prepared, data.offset, ended) is not None
+        await over.wait()
+        assert values == [2, 3, 4]
+
+    assert run(test, *map(answer, (1, 2, 3, 4))).connections == 1
+
+
+@pytest.mark.parametrize("how", ["cancelled", "broken"])
+def test_a_call_that_is_not_answered_ends_once(how: str) -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await total(channel) == 1
+        ended = await begun(channel)
+        while len(server.requests) < 2:
+            await asyncio.sleep(0.001)
+        if how == "cancelled":
+            ended.under_way.cancel()  # type: ignore[attr-defined]
+            assert ended.done()
+        else:
+            server.writers[0].close()
+        outcome = await ended  # set twice, it would raise
+        assert isinstance(outcome, asyncio.CancelledError if how == "cancelled" else BackendError)
+        assert await total(channel) == 3
+
+    assert run(test, answer(1), SILENCE, answer(3)).connections == 2

@@ -157,42 +157,31 @@ def test_a_load_without_an_answer_fails_in_time_and_is_undone_should_it_come() -
             assert isinstance(event, ModelLoadFailed)
             assert "0.2 s" in event.reason
             assert event.lingers
-            assert rig.models.late == rig.models.waiting == {"b"}
+            assert (rig.models.late.models, rig.models.late.left) == ({"b"}, set())
             b.load_hangs = False
             await until(lambda: len(rig.events) == 2)
             assert rig.events[1] == LateLoadEnded("b")
             assert not b.loaded
             assert rig.models.quiet
-            assert rig.models.late == set()
+            assert rig.models.late.models == set()
 
     asyncio.run(main())
 
 
-def test_a_load_that_was_given_up_and_fails_later_has_ended_too() -> None:
+@pytest.mark.parametrize("reload", [False, True])
+def test_a_load_that_was_given_up_and_brings_nothing_to_undo_is_over_when_triton_says_so(reload: bool) -> None:
+    """One that fails in the end, and a reload: its model serves on whatever comes of it."""
+
     async def main() -> None:
-        b = Model("b", loaded=False, load_hangs=True, load_error="its file is cut off")
+        b = Model("b", loaded=reload, load_hangs=True, load_error="" if reload else "its file is cut off")
         async with rig_on(b, load_s=0.1) as rig:
-            await rig.load("b")
-            b.load_hangs = False
-            await until(lambda: len(rig.events) == 2)
-            assert rig.events[1] == LateLoadEnded("b")
-            assert rig.triton.log("unload") == []
-
-    asyncio.run(main())
-
-
-def test_a_reload_that_was_given_up_is_over_when_triton_says_so_and_not_undone() -> None:
-    async def main() -> None:
-        b = Model("b")
-        async with rig_on(b, load_s=0.1) as rig:
-            await rig.load("b")
-            b.load_hangs, b.next_versions = True, ("2",)
-            event = await rig.load("b", "reload")
+            event = await rig.load("b", "reload" if reload else "demand")
             assert isinstance(event, ModelLoadFailed)
             assert event.lingers
             b.load_hangs = False
-            await until(lambda: len(rig.events) == 3)
-            assert rig.events[2] == LateLoadEnded("b")
+            await until(lambda: len(rig.events) == 2)
+            assert rig.events[1] == LateLoadEnded("b")
+            assert rig.models.late.models == set()
             assert rig.triton.log("unload") == []
 
     asyncio.run(main())
@@ -206,8 +195,7 @@ def test_what_was_loaded_late_and_would_not_go_is_still_held() -> None:
             b.load_hangs = False
             await until(lambda: rig.triton.log("unload") and rig.models.quiet)
             assert len(rig.events) == 1
-            assert rig.models.late == {"b"}
-            assert rig.models.waiting == set()
+            assert rig.models.late.models == rig.models.late.left == {"b"}
             b.unload_error = ""
             rig.models.undo("b")  # as the watch does
             await until(lambda: len(rig.events) == 2)
@@ -228,7 +216,7 @@ def test_a_load_that_hangs_does_not_keep_its_memory_from_others_for_ever() -> No
             b.load_hangs = False
             await until(lambda: rig.triton.log("unload") and rig.models.quiet)
             assert len(rig.events) == 2
-            assert rig.models.late == set()
+            assert rig.models.late.models == set()
 
     asyncio.run(main())
 
@@ -241,8 +229,22 @@ def test_a_model_that_is_loaded_after_a_load_that_hung_is_not_late_any_more() ->
             await until(lambda: len(rig.events) == 2)
             b.load_hangs = False
             assert isinstance(await rig.load("b"), ModelLoaded)
-            assert rig.models.late == set()
+            assert rig.models.late.models == set()
             assert rig.triton.log("unload") == []
+
+    asyncio.run(main())
+
+
+def test_every_load_that_hangs_ends_when_triton_is_lost_also_one_that_was_tried_again() -> None:
+    async def main() -> None:
+        async with rig_on(Model("b", loaded=False, load_hangs=True), load_s=0.1, unload_s=0.1) as rig:
+            for tries in (1, 2):
+                await rig.load("b")
+                await until(lambda tries=tries: len(rig.events) == 2 * tries)
+            calls = [task for task in asyncio.all_tasks() if task.get_name() == "load call of model b"]
+            assert len(calls) == 2
+            await rig.models.abandon()
+            assert all(call.cancelled() for call in calls)
 
     asyncio.run(main())
 
