@@ -80,7 +80,7 @@ class RefuseFrames:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Send this batch to the worker of its category now."""
+    """Send this batch to the worker of its category now; it may have to wait there (`Job.ahead`)."""
 
     job: Job
 

@@ -43,7 +43,7 @@ def _by_edf(waiting: Waiting, now_ns: int, *, early: bool) -> Batch | None:
     if early:
         holding = [b for b in _open_windows(waiting) if b.batches and b.standing is Standing.PROMISED]
         if holding:
-            return (holding[0] if len(holding) == 1 else min(holding, key=_urgency)).first()
+            return (holding[0] if len(holding) == 1 else min(holding, key=urgency)).first()
     if (warm_up := _urgent(waiting)) is not None:
         return warm_up
     promised = waiting.taking or any(b.batches and b.standing is Standing.PROMISED for b in waiting.batchers.values())
@@ -73,7 +73,8 @@ def _urgent(waiting: Waiting) -> Batch | None:
     return next((warm_up for warm_up in waiting.warm_ups if warm_up.urgent), None)
 
 
-def _urgency(batcher: Batcher) -> tuple[int, int]:
+def urgency(batcher: Batcher) -> tuple[int, int]:
+    """The order in which open windows give up their first batches: by its deadline."""
     first = batcher.first()
     # Ids grow with the instant of opening, so equal deadlines go by the first arrival.
     return (batcher.own_deadline_ns(first), first.id)
@@ -84,7 +85,7 @@ def _unpromised(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
     if early:
         # No promised frame waits where this is asked, so the first batch of such a window is a spare one.
         spare = [b for b in _open_windows(waiting) if b.spare]
-        yield from (b.first() for b in sorted(spare, key=_urgency))
+        yield from (b.first() for b in sorted(spare, key=urgency))
     yield from _left_over(waiting, early=early)
 
 
@@ -131,4 +132,4 @@ def _real_time(waiting: Waiting, *, early: bool) -> Iterator[Batch]:
     yield from heapq.merge(ready, _runnable(waiting, waiting.spare), key=by_deadline) if waiting.spare else ready
     if early:
         holding = [b for b in _open_windows(waiting) if b.holds_frames and b.standing is Standing.PROMISED]
-        yield from (b.first() for b in (sorted(holding, key=_urgency) if len(holding) > 1 else holding))
+        yield from (b.first() for b in (sorted(holding, key=urgency) if len(holding) > 1 else holding))

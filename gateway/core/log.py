@@ -157,6 +157,7 @@ def _job(job: Job) -> dict[str, Any]:
         }
         | ({"shape": list(job.small.shape)} if job.small else {})
         | ({"warm_up": job.warm_up} if job.warm_up else {})
+        | ({"ahead": True} if job.ahead else {})
     )
 
 

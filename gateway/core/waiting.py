@@ -212,6 +212,10 @@ class Waiting(Windows):
             return joint_ns
         return min(joint_ns, self.guard.next_change_ns())
 
+    def next_joint_ns(self) -> int:
+        """Return when the next window ends that holds frames; `NEVER_NS` without any."""
+        return self._joints.next_ns()
+
     def next_expiry_ns(self) -> int:
         """Return when the next frame expires; `NEVER_NS` without any."""
         return self._expiries.next_ns()

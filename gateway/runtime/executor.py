@@ -42,10 +42,10 @@ class Refusal(BackendError):
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One job in Triton's hands. `reported`: the engine knows of its end."""
+    """One job in Triton's hands. `timer`: none while it waits there; `reported`: the engine knows of its end."""
 
     job: Job
-    timer: asyncio.TimerHandle
+    timer: asyncio.TimerHandle | None = None
     reported: bool = False
 
 
@@ -64,6 +64,7 @@ class TritonExecutor:
         self._calls: dict[asyncio.Task[Outputs], _Call] = {}
         self._outputs: dict[int, Outputs] = {}
         self._refused: set[str] = set()
+        self._behind: asyncio.Task[Outputs] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._post: Callable[[Event], object] = _not_connected
@@ -98,10 +99,18 @@ class TritonExecutor:
             span = self._arena.start(job.id, len(job.frames))
             parameters = self.injection.take(job.category.model)
             task = loop.create_task(self._run(job, span, parameters))
-        call = _Call(job, loop.call_later(self._inference.timeout_s, self._time_is_up, task))
-        self._calls[task] = call
+        self._calls[task] = _Call(job)
+        if job.ahead:
+            self._behind = task
+        else:
+            self._limit(task)
         self._idle.clear()
         task.add_done_callback(self._ended)
+
+    def _limit(self, task: asyncio.Task[Outputs]) -> None:
+        """Let a job be given up if it is not answered in time, from now on: Triton begins with it."""
+        loop = asyncio.get_running_loop()
+        self._calls[task].timer = loop.call_later(self._inference.timeout_s, self._time_is_up, task)
 
     async def _warm(self, job: Job) -> Outputs:
         await self._warm_ups.run(job.category, job.warm_up)
@@ -135,7 +144,10 @@ class TritonExecutor:
     def _ended(self, task: asyncio.Task[Outputs]) -> None:
         """The call is over, however: as the task's callback this also sees one cancelled before it began."""
         call = self._calls.pop(task)
-        call.timer.cancel()
+        if call.timer is not None:
+            call.timer.cancel()
+        if not call.reported:
+            self._go_on(task)
         if not self._calls:
             self._idle.set()
         if not call.job.warm_up:
@@ -154,7 +166,14 @@ class TritonExecutor:
             )
             self._failed(call, str(error), unreachable=unreachable, retry=isinstance(error, Refusal))
 
+    def _go_on(self, ended: asyncio.Task[Outputs]) -> None:
+        """The running job is over, or given up: the one that was sent ahead, if that is another one, is running now."""
+        task, self._behind = self._behind, None
+        if task is not None and task is not ended:
+            self._limit(task)
+
     def _time_is_up(self, task: asyncio.Task[Outputs]) -> None:
+        self._go_on(task)
         self._failed(self._calls[task], f"no answer within {self._inference.timeout_s:g} s", unreachable=True)
 
     def _failed(self, call: _Call, reason: str, *, unreachable: bool, retry: bool = False) -> None:

@@ -22,6 +22,7 @@ from gateway.core.engine import Engine
 from gateway.core.events import EVENT_RANK, Event, JobFinished, Tick, WidenWindows
 from gateway.core.log import entry
 from gateway.core.profile import Profile
+from gateway.core.types import Job
 from gateway.core.verdict import Verdict
 from gateway.sim.cameras import PUNCTUAL, Behaviour
 from gateway.sim.events import TraceEvents
@@ -115,6 +116,7 @@ class Simulation:
         self._loading = Loading(loads or profiled(engine.profile))
         self._holds = holds
         self._finish: tuple[int, int, JobFinished] | None = None
+        self._ahead: Job | None = None
         self._widen_ns: int | None = None
         self._coming: list[tuple[int, int, int, Event]] = []
         self._came = 0
@@ -157,6 +159,9 @@ class Simulation:
             return due
         if finish is not None and finish[:2] <= key and (wakeup_ns is None or finish[0] <= wakeup_ns):
             self._finish = None
+            if self._ahead is not None:
+                job, self._ahead = self._ahead, None
+                self._begin(job, finish[0])
             return finish[0], finish[2]
         if wakeup_ns is not None and (wakeup_ns, _TICK) < key:
             return wakeup_ns, _WAKE
@@ -182,10 +187,10 @@ class Simulation:
         for action in actions:
             match action:
                 case StartJob(job=job):
-                    takes_ns = self._execution(job)
-                    self._finish = (t_ns + takes_ns, _FINISH, JobFinished(job.id))
-                    if job.warm_up:
-                        self.tally.warm_up(takes_ns)
+                    if job.ahead:
+                        self._ahead = job
+                    else:
+                        self._begin(job, t_ns)
                 case LoadModel() | UnloadModel():
                     takes_ns, ending = self._loading.begin(action)
                     self._at(t_ns + takes_ns, ending)
@@ -198,6 +203,13 @@ class Simulation:
             self.tally.add(action, t_ns)
             if self._log is not None:
                 self._log(entry(t_ns, action))
+
+    def _begin(self, job: Job, t_ns: int) -> None:
+        """The device runs a job; one that was sent ahead, from the end of the one before it."""
+        takes_ns = self._execution(job)
+        self._finish = (t_ns + takes_ns, _FINISH, JobFinished(job.id))
+        if job.warm_up:
+            self.tally.warm_up(takes_ns)
 
     def _follow(self, action: Action, holds: Holds, t_ns: int) -> None:
         """Let streams register, or go, whose wait for their model is over."""
