@@ -12,7 +12,8 @@ The model is Python and returns three values of a frame, in Triton and elsewhere
   `http_single_paced`, the raw route and jobs of one frame at one and the same rate; `triton`, Triton's own
   HTTP front end with dynamic batching; `triton_two_cores`, the same with both cores for Triton; `litserve`; `mosec`.
   `wrk` sends HTTP. It knows no WebSockets: those are sent by `frame_path.sender`, and so is HTTP in `http_own_client`.
-- `busy`: back-to-back jobs of a model that sleeps, against `perf_analyzer` at concurrency 1.
+- `busy`: back-to-back jobs of a model that sleeps for 10 ms, and of one that sleeps for 1 ms, against `perf_analyzer`
+  at concurrency 1; with the next job sent ahead of the end of the running one (`gateway`), and not (`gateway_in_turn`).
 - `added`: latency that the gateway adds at low load.
 - `soak`: only with ``--soak-seconds``: memory, timers and the loop's lag at 90 % of the capacity.
 
@@ -103,11 +104,15 @@ def _measure(arguments: argparse.Namespace, results: Results, cores: list[int], 
                     wide = wide_stack.enter_context(embedded_triton(cores, wide_folder, models.BATCHED.name))
                 frames = Throughput(place, wide, results, _say, seconds=seconds, rounds=rounds, arms=arguments.arms)
                 frames.measure([by_name(name) for name in arguments.sizes])
-        if "busy" in only and "busy" not in results:
+        sleepers = {"busy": models.SLEEPER, "busy_1ms": models.NAPPER}
+        if "busy" in only and any(key not in results for key in sleepers):
             tool = find() or fetch(_say)
-            with embedded_triton(cores[1:], _made(folder / "other"), models.SLEEPER.name) as other:
-                found = measure_busy(place, other, tool, _say, seconds=seconds, rounds=rounds)
-            results.keep("busy", found)
+            with embedded_triton(cores[1:], _made(folder / "other"), models.SLEEPER.name, models.NAPPER.name) as other:
+                for key, model in sleepers.items():
+                    if key in results:
+                        continue
+                    found = measure_busy(place, other, tool, _say, model=model, seconds=seconds, rounds=rounds)
+                    results.keep(key, found)
         if "added" in only and "added" not in results:
             results.keep("added", measure_added(place, _say, seconds=2 * seconds, rounds=rounds))
         if "soak" in only and "soak" not in results:

@@ -102,6 +102,12 @@ class TritonSettings(Group):
         allow_inf_nan=False,
         description="Longest pause between two attempts to reach Triton.",
     )
+    rate_limited: bool = Field(
+        False,
+        description="It was started with `--rate-limit=execution_count`, so that models whose instances ask for one "
+        "global resource never execute at once; then a job may wait there for the running one. Known of the embedded "
+        "Triton; of another it cannot be seen.",
+    )
     max_message_bytes: int = Field(
         256 * MIB,
         ge=MIB,
@@ -154,6 +160,15 @@ class SchedulingSettings(Group):
     )
     dispatch_overhead_ms: float = Field(
         0.0, ge=0, le=1_000, allow_inf_nan=False, description="Added to every profiled execution time."
+    )
+    send_ahead_ms: float = Field(
+        3.0,
+        ge=0,
+        le=1_000,
+        allow_inf_nan=False,
+        description="How long before the usual end of the running job the next one is sent to Triton, so that the "
+        "device does not wait for it. Only where the order cannot change by it, and Triton executes one job at a time "
+        "(`triton.rate_limited`). 0: once it has ended.",
     )
     utilization_test: Literal["envelope", "deeprt"] = Field(
         "envelope", description="Phase 1: lower convex envelope of E(n), or the paper's formula."
@@ -491,6 +506,7 @@ class Settings(BaseSettings):
             guard=group.guard,
             policing=group.policing,
             dispatch_overhead_ns=round(group.dispatch_overhead_ms * NS_PER_MS),
+            send_ahead_ns=round(group.send_ahead_ms * NS_PER_MS),
             utilization_test=UtilizationTest(group.utilization_test),
             adaptation=group.adaptation,
             cold_after_ns=round(group.cold_after_ms * NS_PER_MS),

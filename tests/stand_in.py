@@ -18,6 +18,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import grpc
@@ -66,6 +67,7 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.live = True
         self.port = 0
         self._server: grpc.aio.Server | None = None
+        self._device = asyncio.Lock()
 
     @property
     def url(self) -> str:
@@ -147,6 +149,9 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         reply = service_pb2.ModelConfigResponse()
         reply.config.name = model.name
         reply.config.max_batch_size = model.max_batch_size
+        if model.serial:
+            limiter = reply.config.instance_group.add(count=1).rate_limiter
+            limiter.resources.add(name="device", count=1, **{"global": True})
         return reply
 
     async def ModelStatistics(self, request, context):
@@ -249,7 +254,9 @@ class StandIn(service_pb2_grpc.GRPCInferenceServiceServicer):
         call.parameters = {name: value.int64_param for name, value in request.parameters.items()}
         call.way = "shm" if "shared_memory_region" in tensor.parameters else "message"
         version = call.version or model.versions[-1]
-        await asyncio.sleep(self.delay_s(call))
+        async with self._device if model.serial else nullcontext():
+            call.ran = time.monotonic()
+            await asyncio.sleep(self.delay_s(call))
         if message := self.error(call):
             await self._refuse(call, context, message)
         frames = np.frombuffer(await self._content(request, context), np.uint8).reshape(call.rows, -1)

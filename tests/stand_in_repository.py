@@ -31,6 +31,7 @@ class Model:
         bytes: What it holds while it is loaded.
         gives_back: (*) The share of it that an unload gives back; the rest is lost.
         state: As the index says it; "" for one that was never loaded.
+        serial: Its executions, and those of others that are, come one after the other, as with a rate limiter.
     """
 
     name: str
@@ -55,11 +56,15 @@ class Model:
     reason: str = ""
     loads: int = 0
     using: int = 0
+    serial: bool = False
 
 
 @dataclass
 class Call:
-    """One call that came. `peer` is its connection's other end, `error` what it was answered with if it failed."""
+    """One call that came. `peer` is its connection's other end, `error` what it was answered with if it failed.
+
+    `ran`: when its execution began.
+    """
 
     method: str
     name: str = ""
@@ -70,6 +75,7 @@ class Call:
     version: str = ""
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    ran: float = 0.0
     error: str = ""
     parameters: dict[str, int] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.frame_path.sizes import SLEEP_MS
+from benchmarks.frame_path.sizes import NAP_MS, SLEEP_MS
 
 MOST_FRAMES = 16
 INPUT, OUTPUT = "image", "value"
@@ -74,7 +74,8 @@ class Model:
 FIRST_VALUE = Model("first_value")
 BATCHED = Model("first_value_batched", batching=True)
 SLEEPER = Model("sleeper", pause_ms=SLEEP_MS)
-ALL = (FIRST_VALUE, BATCHED, SLEEPER)
+NAPPER = Model("napper", pause_ms=NAP_MS)
+ALL = (FIRST_VALUE, BATCHED, SLEEPER, NAPPER)
 
 
 def write_repository(folder: Path) -> Path:

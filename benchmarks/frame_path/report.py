@@ -63,6 +63,7 @@ def figures(results: Results) -> dict[str, Any]:
     """Return what ``--json`` prints; null where nothing was measured."""
     main: Runs = results.get(f"frames {MAIN.name}") or {}
     busy: Runs = (results.get("busy") or {}).get("runs", {})
+    nap: Runs = (results.get("busy_1ms") or {}).get("runs", {})
     added = (results.get("added") or {}).get("runs", [])
     found = {key: ratio(main, *arms) for key, arms in _RATIOS.items()}
     found |= {
@@ -72,11 +73,17 @@ def figures(results: Results) -> dict[str, Any]:
     }
     details: dict[str, Any] = {key: ratio(main, *arms) for key, arms in _MORE.items()}
     details |= {
+        "busy_ratio_in_turn": ratio(busy, "gateway_in_turn", "perf_analyzer", "frames_per_s"),
+        "busy_ratio_1ms": ratio(nap, "gateway", "perf_analyzer", "frames_per_s"),
+        "busy_ratio_1ms_in_turn": ratio(nap, "gateway_in_turn", "perf_analyzer", "frames_per_s"),
+    }
+    details |= {
         "mean_batch": {
             arm: middle(main[arm], "mean_batch") for arm in ("http", "http_early", "http_single", "ws") if arm in main
         },
         "sizes": {size.name: _medians(runs) for size in SIZES if (runs := results.get(f"frames {size.name}"))},
         "busy": {name: middle(rows, "frames_per_s") for name, rows in busy.items()},
+        "busy_1ms": {name: middle(rows, "frames_per_s") for name, rows in nap.items()},
         "added": {name: middle(added, name) for name in (added[0] if added else {})},
         "soak": results.get("soak"),
         "copies_per_frame": {arm: len(copies) for arm, copies in COPIES.items()},

@@ -100,6 +100,7 @@ def gateway(
     command += ["--triton", place.triton.grpc_url, "--profile", str(path)]
     environment = {f"FRAMEGATE_{key}": value for key, value in settings.items()}
     environment["FRAMEGATE_TRITON__HTTP_URL"] = place.triton.http_url
+    environment["FRAMEGATE_TRITON__RATE_LIMITED"] = "true"
     with started(command, place.front, log, environment) as process:
         wait_until_ok(process, port, "/v2/health/ready", log)
         headers = {"content-type": "application/json"}

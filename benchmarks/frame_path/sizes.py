@@ -94,8 +94,9 @@ SINGLE = replace(MAIN, most_per_s=3_000, deadline_ms=300.0, batches=(1,), early_
 PACED_PER_S = 400.0
 #: And with the settings as they are shipped.
 EARLY = replace(MAIN, early_dispatch=True)
-#: How long a job of the part that keeps the device busy takes.
+#: How long jobs of the part that keeps the device busy take.
 SLEEP_MS = 10.0
+NAP_MS = 1.0
 
 
 def by_name(name: str) -> Size:
@@ -103,7 +104,7 @@ def by_name(name: str) -> Size:
     return next(size for size in SIZES if size.name == name)
 
 
-def slow_profile(model: str) -> Profile:
-    """A model that sleeps: one frame a job."""
-    ms = SLEEP_MS + 1.0
-    return Profile((ProfileEntry(model, "1", MAIN.shape, "UINT8", 1, 1_000, ms, ms, ms),), engine="synthetic")
+def slow_profile(model: str, sleep_ms: float) -> Profile:
+    """A model that sleeps: one frame a job, with the way there and back."""
+    usual_ms, ms = sleep_ms + 0.4, sleep_ms + 1.0
+    return Profile((ProfileEntry(model, "1", MAIN.shape, "UINT8", 1, 1_000, usual_ms, ms, ms),), engine="synthetic")

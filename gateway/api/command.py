@@ -146,7 +146,7 @@ def _serve_embedded(settings: Settings, profile: Profile, lines: LogQueue) -> No
         fault_injection=settings.fault_injection,
     )
     with triton:
-        group = settings.triton.model_copy(update=triton.addresses)
+        group = settings.triton.model_copy(update=triton.settings)
         residency = settings.residency
         if not residency.metrics_url:
             own = {"metrics_url": triton.metrics_url, "metrics_interval_s": METRICS_INTERVAL_S}

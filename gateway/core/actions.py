@@ -79,7 +79,7 @@ class RefuseFrames:
 
 @light_dataclass(frozen=True, slots=True)
 class StartJob:
-    """Send this batch to the worker of its category now."""
+    """Send this batch to the worker of its category now; it may have to wait there (`Job.ahead`)."""
 
     job: Job
 

@@ -60,8 +60,8 @@ class Adaptation:
         self._penalties: dict[Category, int] = {}
         self._smaller: dict[Category, Category | None] = {}
         self._barred: set[Category] = set()
-        # What the small job under way would take as it is.
-        self._native_ns = 0
+        # What small jobs under way would take as they are: one runs, one may have been sent ahead.
+        self._native_ns: dict[int, int] = {}
 
     def penalty_ns(self, category: Category) -> int:
         """Return what a category has to pay back."""
@@ -81,7 +81,9 @@ class Adaptation:
         table, frames = self._promises.profile.table(small), len(job.frames)
         if frames >= len(table) or table[frames] >= job.execution_ns:
             return job
-        self._native_ns = job.execution_ns
+        while len(self._native_ns) > 1:
+            self._native_ns.pop(next(iter(self._native_ns)))
+        self._native_ns[job.id] = job.execution_ns
         return replace(job, small=small, execution_ns=table[frames])
 
     def typical(self, category: Category) -> tuple[int, ...]:
@@ -116,7 +118,7 @@ class Adaptation:
         if not self._config.adaptation or category.service_class is not ServiceClass.REAL_TIME:
             return None
         held_ns = took_ns if cause is Cause.OVERRUN else min(took_ns, job.execution_ns)
-        change_ns = max(0, held_ns - job.execution_ns) if job.small is None else held_ns - self._native_ns
+        change_ns = max(0, held_ns - job.execution_ns) if job.small is None else held_ns - self._native_ns[job.id]
         if not change_ns:
             return None
         penalty_ns = max(0, self.penalty_ns(category) + change_ns)

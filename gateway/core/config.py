@@ -119,6 +119,8 @@ class EngineConfig:
         cold_after_ns: The overrun of a job that began on a device idle for so long is not held against its category:
             clocks go down meanwhile, and smaller frames would not bring them up.
         dispatch_overhead_ns: Added to every profiled execution time.
+        send_ahead_ns: How long before the usual end of the running job the next one is sent, where its place is certain
+            (`gateway.core.ahead`); 0: once it has ended.
         utilization_test: Formula of Phase 1.
         residency: Which models may be in memory.
 
@@ -138,6 +140,7 @@ class EngineConfig:
     adaptation: bool = True
     cold_after_ns: int = NS_PER_S // 2
     dispatch_overhead_ns: int = 0
+    send_ahead_ns: int = 0
     utilization_test: UtilizationTest = UtilizationTest.ENVELOPE
     residency: ResidencyConfig = ResidencyConfig()
 
@@ -150,6 +153,7 @@ class EngineConfig:
             ("best_effort_window_ns", self.best_effort_window_ns, 1),
             ("max_horizon_frames", self.max_horizon_frames, 1),
             ("dispatch_overhead_ns", self.dispatch_overhead_ns, 0),
+            ("send_ahead_ns", self.send_ahead_ns, 0),
             ("best_effort_blocking_ns", self.best_effort_blocking_ns, 0),
             ("cold_after_ns", self.cold_after_ns, 0),
             ("best_effort_max_waiting", self.best_effort_max_waiting, 1),

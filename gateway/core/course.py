@@ -11,19 +11,22 @@ the device is idle, or has no more to do than B: a job of that length might have
 
 from __future__ import annotations
 
-from gateway.core.batch import NEVER_NS, Batch
+from gateway.core.batch import NEVER_NS, Batch, Standing
 from gateway.core.device import Device
+from gateway.core.windows import Windows
 
 
 class Course:
     """See the module's docstring.
 
     Attributes:
-        started: Counts the jobs started.
+        started: Counts the jobs started or sent ahead.
+        calm_ns: Nothing is sent ahead before.
     """
 
     def __init__(self) -> None:
         self.started = 0
+        self.calm_ns = 0
         self._stray = 0
         self._stray_ns = 0
 
@@ -34,6 +37,10 @@ class Course:
             self._stray, self._stray_ns = self.started, execution_ns
         elif first.id != job_id:
             self._stray, self._stray_ns = self.started, NEVER_NS
+
+    def begin(self, execution_ns: int, first: Batch | None) -> None:
+        """A job begins that was sent ahead out of turn, as early dispatch is; `first` as above, without its own."""
+        self._stray, self._stray_ns = self.started, execution_ns if first is None else NEVER_NS
 
     def wait(self) -> None:
         """The device is free, and what is ready has to wait: whatever starts next comes too late for plain EDF."""
@@ -52,3 +59,25 @@ class Course:
         if first is None and device.free_ns(now_ns) - now_ns <= most_ns:
             return True
         return self._stray <= since or self._stray_ns <= most_ns
+
+    def comes_first(self, since: int, tightest_ns: int, device: Device, windows: Windows, now_ns: int) -> bool:
+        """Whether a job that was sent ahead since a plan's record comes first for its streams too, by plain EDF.
+
+        One that the record has is counted there. Any other has to be due before all that can be ready before it begins:
+        the windows of the plan may end earlier, and its streams have smaller deadlines, than those that it was held
+        against when it was sent.
+
+        Args:
+            since: `started` at the record.
+            tightest_ns: The smallest relative deadline of the plan's streams.
+            device: As it is now.
+            windows: Likewise.
+            now_ns: The instant.
+        """
+        ahead = device.next
+        if ahead is None or since == self.started:
+            return True
+        if windows.guard is not None or ahead.deadline_ns > now_ns + tightest_ns:
+            return False
+        holding = [b for b in windows.batchers.values() if b.batches and b.standing is Standing.PROMISED]
+        return all(batcher.deadline_ns() >= ahead.deadline_ns for batcher in holding)

@@ -4,10 +4,11 @@ Order inside one `Engine.handle`: close due windows; apply the event; expire fra
 
 Rules:
 
-- One worker, one job at a time on it. What was admitted by an exact test is dispatched by its plan
-  (`gateway.core.guard`). Without such a plan dispatch is non-preemptive, non-idling EDF over ready jobs, ties broken by
-  (absolute deadline, release, job id), and while the device is idle and nothing is ready, the waiting batch with the
-  earliest deadline is sent before its joint (the paper's early dispatch), if `EngineConfig.early_dispatch`.
+- One worker, one job at a time on it; the next one may be sent ahead where the order cannot change by it
+  (`gateway.core.ahead`). What was admitted by an exact test is dispatched by its plan (`gateway.core.guard`). Without
+  such a plan dispatch is non-preemptive, non-idling EDF over ready jobs, ties broken by (absolute deadline, release,
+  job id), and while the device is idle and nothing is ready, the waiting batch with the earliest deadline is sent
+  before its joint (the paper's early dispatch), if `EngineConfig.early_dispatch`.
 - An accepted frame ends exactly once, in one of `Outcome`; its batch is fixed on arrival.
 - A frame expires when ``now >= deadline``, it has not been dispatched and its stream drops late frames; and when its
   turn comes and it would be late though its job took no longer than usual, for others would be late because of it.
@@ -35,6 +36,7 @@ from typing import Any
 from gateway.core import admission
 from gateway.core.actions import Action
 from gateway.core.adaptation import Adaptation
+from gateway.core.ahead import Ahead
 from gateway.core.batch import NEVER_NS
 from gateway.core.books import Ledger
 from gateway.core.config import EngineConfig
@@ -49,6 +51,7 @@ from gateway.core.events import (
     JobFinished,
     LimitBatches,
     RegisterStream,
+    SerialModels,
     Tick,
     WidenWindows,
     WorkerBack,
@@ -118,6 +121,8 @@ class Engine:
             calls=self._models.calls,
             config=config,
         )
+        self._ahead = Ahead(self._waiting, self._device, self._promises, self._residency, config)
+        self._sends_ahead = self._ahead.on
         streams = Streams(
             self._ledger,
             self._waiting,
@@ -136,6 +141,7 @@ class Engine:
             JobFinished: self._jobs.finish,
             JobFailed: self._jobs.fail,
             LimitBatches: self._jobs.limit,
+            SerialModels: self._note_serial,
             WorkerLost: self._jobs.lose,
             WorkerBack: self._jobs.regain,
             Tick: _nothing,
@@ -176,17 +182,22 @@ class Engine:
                 self._jobs.start(batch, now_ns, actions)
             elif waiting.first_ready() is not None:
                 self._promises.course.wait()
+        if self._sends_ahead and (batch := self._ahead.choose(now_ns)) is not None:
+            self._jobs.send_ahead(batch, now_ns, actions)
         return actions
 
     def next_wakeup_ns(self) -> int | None:
         """Return when `Tick` is next needed if nothing else happens; None: not at all.
 
-        While the device is busy or lost, a joint changes nothing that anyone could see, so only expiries count.
+        While the device is busy or lost, a joint changes nothing that anyone could see, so only expiries count, and
+        instants at which a job may be sent ahead.
         """
         waiting = self._waiting
         wakeup_ns = waiting.next_expiry_ns()
         if self._device.free or waiting.turning or (waiting.barred and not self.config.residency.prefetch):
             wakeup_ns = min(wakeup_ns, waiting.next_change_ns(self._now_ns))
+        if self._sends_ahead:
+            wakeup_ns = min(wakeup_ns, self._ahead.next_wakeup_ns(self._now_ns))
         if self._residency.paused:
             wakeup_ns = min(wakeup_ns, self._residency.next_wakeup_ns(self._now_ns))
         return None if wakeup_ns == NEVER_NS else wakeup_ns
@@ -287,6 +298,9 @@ class Engine:
         """
         waiting = self._waiting
         return waiting.blocking_ns if waiting.taking and waiting.blocking_ns < NEVER_NS else None
+
+    def _note_serial(self, event: SerialModels, _now_ns: int, _actions: list[Action]) -> None:
+        self._ahead.serial = event.models
 
     def _check_time(self, now_ns: int) -> None:
         assert now_ns >= self._now_ns, f"time went back: {now_ns} after {self._now_ns}"

@@ -101,6 +101,16 @@ class LimitBatches:
 
 
 @light_dataclass(frozen=True, slots=True)
+class SerialModels:
+    """Models of which the worker never executes two at once, nor one twice, whatever is sent to it; None: all.
+
+    Only among these is a job sent ahead. Until something is said it is all of them.
+    """
+
+    models: frozenset[str] | None
+
+
+@light_dataclass(frozen=True, slots=True)
 class WorkerLost:
     """A worker's Triton cannot be reached: nothing is dispatched to it until `WorkerBack`."""
 
@@ -243,6 +253,7 @@ Event = (
     | JobFinished
     | JobFailed
     | LimitBatches
+    | SerialModels
     | WorkerLost
     | WorkerBack
     | ModelLoaded
@@ -266,6 +277,7 @@ EVENT_RANK: dict[type[Event], int] = {
     JobFinished: 0,
     JobFailed: 0,
     LimitBatches: 1,
+    SerialModels: 1,
     WorkerLost: 1,
     WorkerBack: 1,
     ModelLoaded: 1,

@@ -25,7 +25,7 @@ from gateway.core.events import JobFailed, JobFinished, LimitBatches, WorkerBack
 from gateway.core.model_calls import ModelCalls
 from gateway.core.promises import Promises
 from gateway.core.retries import BATCHES_FAIL, Retries, shorten, split
-from gateway.core.types import Category, Frame, Outcome, ServiceClass
+from gateway.core.types import Category, Frame, Job, Outcome, ServiceClass
 from gateway.core.waiting import Waiting
 from gateway.core.warm_ups import WarmUp
 
@@ -103,32 +103,59 @@ class Jobs:
         self._device.start(job, now_ns)
         actions.append(StartJob(job))
 
+    def send_ahead(self, batch: Batch, now_ns: int, actions: list[Action]) -> None:
+        """Send a batch that will be the next to the device, which is not free yet."""
+        waiting, course = self._waiting, self._promises.course
+        if batch.release_ns is None:
+            course.started += 1  # it is out of turn from when it begins
+        else:
+            course.start(batch.id, batch.table[len(batch.frames)], waiting.first_ready())
+        job = replace(self._adaptation.fit(waiting.start(batch, now_ns)), ahead=True)
+        self._device.send_ahead(job, now_ns)
+        actions.append(StartJob(job))
+
+    def _stop(self, job_id: int, now_ns: int) -> tuple[Job | None, int, int]:
+        """End a job; return it, when it began, and how long the device was idle before. None: it is not under way.
+
+        Where one that was sent ahead is answered first, that was a little after the other one had ended in truth. When
+        it began nobody knows; it is taken to have needed its profiled time, if it was sent that long ago.
+        """
+        device = self._device
+        since_ns, idle_ns = device.since_ns, device.idle_ns
+        job = device.stop(job_id, now_ns)
+        if job is None:
+            job = device.overtake(job_id)
+            return job, 0 if job is None else max(device.sent_ns, now_ns - job.execution_ns), 0
+        begun = device.running
+        if begun is not None and begun.early:
+            self._promises.course.begin(begun.execution_ns, self._waiting.first_ready())
+        return job, since_ns, idle_ns
+
     # ------------------------------------------------------------ ends
 
     def finish(self, event: JobFinished, now_ns: int, actions: list[Action]) -> None:
-        """Deliver the running job."""
-        device = self._device
-        job = device.stop(event.job_id, now_ns)
+        """Deliver a job."""
+        job, since_ns, idle_ns = self._stop(event.job_id, now_ns)
         if job is None:
             return
         if self._models:
             self._calls.ended(job, None, now_ns, actions)
         if not job.warm_up:
-            took_ns = now_ns - device.since_ns
+            took_ns = now_ns - since_ns
             cause = None
             if took_ns > job.execution_ns:
-                swapping = bool(self._models) and self._calls.disturbed(device.since_ns)
-                cause = self._adaptation.cause(warm_up=event.warm_up, swapping=swapping, idle_ns=device.idle_ns)
+                swapping = bool(self._models) and self._calls.disturbed(since_ns)
+                cause = self._adaptation.cause(warm_up=event.warm_up, swapping=swapping, idle_ns=idle_ns)
             outcomes = tuple([_MET if now_ns <= frame.deadline_ns else _MISSED for frame in job.frames])
-            actions.append(DeliverFrames(job, outcomes, now_ns, device.since_ns, cause or ""))
+            actions.append(DeliverFrames(job, outcomes, now_ns, since_ns, cause or ""))
             changed = self._adaptation.ended(job, took_ns, cause)
             if changed is not None:
                 actions.append(changed)
             self._endings.end(job.frames, outcomes, actions)
 
     def fail(self, event: JobFailed, now_ns: int, actions: list[Action]) -> None:
-        """Try again what can be tried of the running job; the rest of it has failed."""
-        job = self._device.stop(event.job_id, now_ns)
+        """Try again what can be tried of a job; the rest of it has failed."""
+        job, _, _ = self._stop(event.job_id, now_ns)
         if job is None:
             return
         if self._models:
@@ -152,9 +179,7 @@ class Jobs:
     def lose(self, event: WorkerLost, now_ns: int, actions: list[Action]) -> None:
         """Start nothing until the worker is back; what runs on it has failed."""
         self._check_worker(event.worker)
-        self._device.lost = True
-        job = self._device.stop(None, now_ns)
-        if job is not None:
+        for job in self._device.lose(now_ns):
             self._drop_failed(job.frames, WORKER_LOST, actions)
         self._calls.worker_lost(actions)
 

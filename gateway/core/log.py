@@ -154,6 +154,8 @@ def _job(job: Job) -> dict[str, Any]:
         line["shape"] = list(job.small.shape)
     if job.warm_up:
         line["warm_up"] = job.warm_up
+    if job.ahead:
+        line["ahead"] = True
     return line
 
 

@@ -127,8 +127,9 @@ class AdmissionState:
 
     Attributes:
         now_ns: The instant of the record.
-        free_ns: When the device is next free, at least `now_ns`. A job that has overrun its profiled time is
-            taken to end 1 ns later: it is still running, and nothing better is known.
+        free_ns: When the device is next free, at least `now_ns`: after the running job and one that was sent ahead. A
+            job that has overrun its profiled time is taken to end 1 ns later: it is still running, and nothing better
+            is known.
         ready: Promised jobs past their joint, in EDF order.
         windows: One per real-time category that has streams.
         streams: Real-time streams that still have frames to come, in order of admission.
@@ -139,7 +140,7 @@ class AdmissionState:
             wait on purpose); empty without a plan.
         best_effort: Categories of best-effort streams.
         generation: Counts what was committed: admissions, ends of streams, changes of windows.
-        started: Counts the jobs started.
+        started: Counts the jobs started or sent ahead.
         memory: The budget; None: there is none.
     """
 

@@ -179,7 +179,10 @@ class Promises:
             if installation is None:
                 return False
             guard, places = installation.guard, installation.places
-        elif not inline and not self._followed_edf(plan, now_ns):
+        elif not inline and not (
+            self._followed_edf(plan, now_ns)
+            and self.course.comes_first(plan.started, _tightest_ns(plan), self._device, self._waiting, now_ns)
+        ):
             return False
         self._rule(plan, now_ns)
         self._waiting.follow(guard, places, self._blocking_ns(plan))
@@ -219,6 +222,12 @@ class Promises:
         running, most_ns = self._device.running, self._blocking_ns(plan)
         if running is None:
             return None
+        if self._device.next is not None and plan.started != self.course.started:
+            # What was sent ahead may be in its way. It runs when the other one has ended; until a plan from a record of
+            # then can be here, nothing else is sent ahead.
+            end_ns = self._device.end_ns(now_ns)
+            self.course.calm_ns = end_ns + min(2 * (now_ns - plan.at_ns), _LONGEST_HOLD_NS)
+            return end_ns
         if self._followed_edf(plan, now_ns) if plan.slots is None else running.execution_ns <= most_ns:
             return None
         after_ns = self._device.free_ns(now_ns)
@@ -244,3 +253,8 @@ class Promises:
         if plan.slots is not None:
             return max(int(plan.slots.execution.max(initial=0)), self._config.best_effort_blocking_ns) or NEVER_NS
         return plan.blocking_ns or NEVER_NS
+
+
+def _tightest_ns(plan: Plan) -> int:
+    """The smallest relative deadline of a plan's streams."""
+    return min((stream.deadline_ns for stream in plan.streams), default=NEVER_NS)

@@ -45,6 +45,7 @@ def record_view(
         ready=tuple(batch.job() for queue in waiting.queues for batch in queue),
         running=device.running,
         running_since_ns=None if device.running is None else device.since_ns,
+        sent_ahead=device.next,
         worker_lost=device.lost,
         utilization=utilization(state),
         models={

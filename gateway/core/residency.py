@@ -120,14 +120,26 @@ class Residency:
         return 0 if self.memory.counts else self.size(name) or 0
 
     def idle(self, model: Model) -> bool:
-        """Whether nothing of a model runs, and the worker is doing nothing to it."""
-        running = self._device.running
-        return not model.called and (running is None or running.category.model != model.name)
+        """Whether nothing of a model runs or was sent ahead, and the worker is doing nothing to it."""
+        return not model.called and not self._device.uses(model.name)
 
     @property
     def calling(self) -> bool:
         """Whether any model is being loaded or unloaded."""
         return any(model.called for model in self.models.values())
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no model comes or goes, is to by command or hold, or is to be tried again."""
+        if not self.models:
+            return True
+        if self.paused or self.reloads:
+            return False
+        coming = (ModelState.LOADING, ModelState.UNLOADING)
+        return not any(
+            m.called or m.state in coming or (m.away and (m.wanted or m.holders)) or (m.barred and not m.away)
+            for m in self.models.values()
+        )
 
     # ------------------------------------------------------------ models
 

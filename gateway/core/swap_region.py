@@ -123,8 +123,7 @@ class SwapRegion:
         return [job for job in self._before if self._under_way(job)]
 
     def _under_way(self, job: int) -> bool:
-        running = self._device.running
-        return job in self._waiting.batches or (running is not None and running.id == job)
+        return job in self._waiting.batches or self._device.has(job)
 
     # ------------------------------------------------------------ what residency asks
 

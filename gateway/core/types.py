@@ -221,6 +221,7 @@ class Job:
         small: Its frames are scaled down to this category's shape before they run (adaptation); None: as they are.
             `execution_ns` is of what runs.
         warm_up: Not 0: it has no frames, and runs a batch of so many blank ones after its model was loaded.
+        ahead: It was sent before the one ahead of it had ended (`gateway.core.ahead`), and starts when that has.
     """
 
     id: int
@@ -233,6 +234,7 @@ class Job:
     planned_end_ns: int | None = None
     small: Category | None = None
     warm_up: int = 0
+    ahead: bool = False
 
     @property
     def runs_as(self) -> Category:

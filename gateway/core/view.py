@@ -143,6 +143,7 @@ class EngineView:
         broken: What the test said when promises could not be kept any more; None while they hold.
         residency: Models, in order of name; without a budget only those that something was said of.
         memory: The budget.
+        sent_ahead: What the device does then; it was sent already.
     """
 
     now_ns: int
@@ -160,3 +161,4 @@ class EngineView:
     broken: Verdict | None = None
     residency: tuple[ModelView, ...] = ()
     memory: MemoryView = MemoryView()
+    sent_ahead: Job | None = None

@@ -221,6 +221,10 @@ class Waiting(Windows):
             return joint_ns
         return min(joint_ns, self.guard.next_change_ns())
 
+    def next_joint_ns(self) -> int:
+        """Return when the next window ends that holds frames; `NEVER_NS` without any."""
+        return self._joints.next_ns()
+
     # ------------------------------------------------------------ dispatch
 
     def start(self, batch: Batch, now_ns: int) -> Job:

@@ -57,7 +57,7 @@ def measure(
     """
     with EmbeddedTriton(repository, triton_log) as triton:
         settings = Settings()
-        group = settings.triton.model_copy(update=triton.addresses)
+        group = settings.triton.model_copy(update=triton.settings)
         settings = settings.model_copy(update={"triton": group})
         best = _measure_once(settings, progress)
         for _ in range(ATTEMPTS - 1):

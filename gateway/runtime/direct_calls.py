@@ -16,9 +16,9 @@ from typing import Protocol
 
 from gateway.core.types import Category, Job
 from gateway.errors import FramegateError
+from gateway.runtime.call_turns import CallTurns
 from gateway.runtime.models import Catalogue, check_takes
 from gateway.runtime.output_rooms import OutputRooms
-from gateway.runtime.turn import Turn
 from gateway.runtime.warmth import Warmth
 from gateway.triton.client import PreparedCall, TritonClient
 from gateway.triton.types import BackendError, InferenceCall, InSharedMemory, ModelMetadata, Outputs
@@ -43,17 +43,17 @@ class DirectCalls:
     Args:
         client: Of Triton.
         catalogue: Says what is served.
-        turn: One call at a time is under way.
+        turns: Of jobs and warm-ups.
         warmth: Told what has run.
         rooms: Say which outputs come elsewhere.
     """
 
     def __init__(
-        self, client: TritonClient, catalogue: Catalogue, turn: Turn, warmth: Warmth, rooms: OutputRooms
+        self, client: TritonClient, catalogue: Catalogue, turns: CallTurns, warmth: Warmth, rooms: OutputRooms
     ) -> None:
         self._client = client
         self._catalogue = catalogue
-        self._turn = turn
+        self._turns = turns
         self._warmth = warmth
         self._rooms = rooms
         self._prepared: dict[tuple[int, int, bool], _Prepared] = {}
@@ -64,12 +64,12 @@ class DirectCalls:
         `named`: It is run as the version that its category names.
         """
         prepared = self._find(job, place, named=named)
-        if prepared is None or prepared.call is None or not self._turn.take_now():
+        if prepared is None or prepared.call is None or not self._turns.take_now():
             return None
-        under_way = _UnderWay(prepared, self._turn, self._warmth, done)
+        under_way = _UnderWay(prepared, self._turns, self._warmth, done)
         call = self._client.begin(prepared.call, place.offset, under_way.ended)
         if call is None:
-            self._turn.leave()
+            self._turns.leave()
         return call
 
     def _find(self, job: Job, place: InSharedMemory, *, named: bool) -> _Prepared | None:
@@ -125,17 +125,17 @@ class _Prepared:
 class _UnderWay:
     """One job in Triton's hands."""
 
-    __slots__ = ("_done", "_prepared", "_turn", "_warmth")
+    __slots__ = ("_done", "_prepared", "_turns", "_warmth")
 
-    def __init__(self, prepared: _Prepared, turn: Turn, warmth: Warmth, done: Done) -> None:
+    def __init__(self, prepared: _Prepared, turns: CallTurns, warmth: Warmth, done: Done) -> None:
         self._prepared = prepared
-        self._turn = turn
+        self._turns = turns
         self._warmth = warmth
         self._done = done
 
     def ended(self, answer: Outputs | BaseException) -> None:
         """Triton has answered, or does not any more."""
-        self._turn.leave()
+        self._turns.leave()
         if isinstance(answer, Outputs):
             answer = self._checked(answer)
         self._done(answer)

@@ -53,7 +53,7 @@ class _Call:
     """One job in Triton's hands.
 
     Attributes:
-        due_s: When its time is up, on the loop's clock.
+        due_s: When its time is up, on the loop's clock; meaningless while it waits behind another one.
         task: What runs it, if that takes a task.
         direct: What runs it otherwise.
         reported: The engine knows of its end.
@@ -61,7 +61,7 @@ class _Call:
     """
 
     job: Job
-    due_s: float
+    due_s: float = 0.0
     task: asyncio.Task[Outputs] | None = None
     direct: Call | None = None
     reported: bool = False
@@ -86,6 +86,8 @@ class TritonExecutor:
         self._timer: asyncio.TimerHandle | None = None
         self._outputs: dict[int, Outputs] = {}
         self._refused: set[str] = set()
+        #: Sent ahead of the end of another one.
+        self._behind: _Call | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._post: Callable[[Event], object] = _not_connected
@@ -124,16 +126,30 @@ class TritonExecutor:
             self._run_task(call, self._run(job, span, parameters))
 
     def _new_call(self, job: Job) -> _Call:
-        loop, due = asyncio.get_running_loop(), self._due
-        call = _Call(job, loop.time() + self._inference.timeout_s)
+        call = _Call(job)
         self._calls.add(call)
         self._idle.clear()
+        if job.ahead:
+            self._behind = call
+        else:
+            self._limit(call)
+        return call
+
+    def _limit(self, call: _Call) -> None:
+        """Let a job be given up if it is not answered in time, from now on: Triton begins with it."""
+        loop, due = asyncio.get_running_loop(), self._due
+        call.due_s = loop.time() + self._inference.timeout_s
         while due and due[0].over:
             due.popleft()
         due.append(call)
         if self._timer is None:
             self._timer = loop.call_at(call.due_s, self._look)
-        return call
+
+    def _go_on(self, ended: _Call) -> None:
+        """The running job is over, or given up: the one that was sent ahead, if that is another one, is running now."""
+        call, self._behind = self._behind, None
+        if call is not None and call is not ended:
+            self._limit(call)
 
     def _run_task(self, call: _Call, work: Coroutine[Any, Any, Outputs]) -> None:
         call.task = asyncio.get_running_loop().create_task(work)
@@ -193,6 +209,8 @@ class TritonExecutor:
         job, call.over = call.job, True
         call.task = call.direct = None  # a traceback would keep the arena's memory in use
         self._calls.discard(call)
+        if not call.reported:
+            self._go_on(call)
         if not self._calls:
             self._idle.set()
         if not job.warm_up:
@@ -220,14 +238,13 @@ class TritonExecutor:
         """Give up the calls whose time is over, and set the timer for the next."""
         self._timer = None
         loop, due = asyncio.get_running_loop(), self._due
-        while due:
-            call = due[0]
-            if call.due_s > loop.time() and not call.over:
-                self._timer = loop.call_at(call.due_s, self._look)
-                return
-            due.popleft()
+        while due and (due[0].over or due[0].due_s <= loop.time()):
+            call = due.popleft()
             if not call.over:
+                self._go_on(call)
                 self._failed(call, f"no answer within {self._inference.timeout_s:g} s", unreachable=True)
+        if due and self._timer is None:
+            self._timer = loop.call_at(due[0].due_s, self._look)
 
     def _failed(self, call: _Call, reason: str, *, unreachable: bool, retry: bool = False) -> None:
         """Tell the supervisor first, so that the engine does not start the next job into the void."""

@@ -1,8 +1,8 @@
 """One batch in Triton: how its frames get there, and what has to come back.
 
 They travel in shared memory when Triton has our region open, else inside the message; outputs likewise, where that is
-possible (`gateway.runtime.output_rooms`). One call at a time is under way: a warm-up, which the engine does not know
-of, takes turns with the jobs.
+possible (`gateway.runtime.output_rooms`). A warm-up, which the engine does not know of, takes turns with the jobs
+(`gateway.runtime.call_turns`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gateway.core.types import Category, Job
 from gateway.errors import ArenaFull, BodyTooLarge
 from gateway.runtime.arena import Arena, Span
 from gateway.runtime.direct_calls import Call, DirectCalls, Done, uneven
+from gateway.runtime.call_turns import CallTurns
 from gateway.runtime.models import Catalogue, check_takes, frame_bytes
 from gateway.runtime.opaque import OPAQUE, OpaqueCalls
 from gateway.runtime.output_rooms import OutputRooms
 from gateway.runtime.resize import scale_in_thread
-from gateway.runtime.turn import Turn
 from gateway.runtime.warmth import Warmth
 from gateway.triton.client import TritonClient
 from gateway.triton.types import NO_PARAMETERS, BackendError, InferenceCall, InSharedMemory, ModelMetadata, Outputs
@@ -64,8 +64,8 @@ class Inference:
         self._arena = arena
         self._catalogue = catalogue
         self._max_message_bytes = max_message_bytes
-        self._turn = Turn()
-        self._direct = DirectCalls(client, catalogue, self._turn, self.warmth, self.rooms)
+        self._turns = CallTurns()
+        self._direct = DirectCalls(client, catalogue, self._turns, self.warmth, self.rooms)
 
     def check_carries(self, category: Category, frames: int) -> None:
         """Raise when a batch of `frames` is too large to be brought to Triton.
@@ -123,7 +123,7 @@ class Inference:
         if call is None:
             raise BackendError("whoever called has gone")
         try:
-            async with self._turn:
+            async with self._turns.take():
                 raw = replace(call.raw, parameters={**call.raw.parameters, **parameters})
                 version, outputs = await self._client.pass_through(raw)
         except BackendError as error:
@@ -173,9 +173,11 @@ class Inference:
             async with asyncio.timeout(timeout_s):
                 try:
                     with self._arena.lend(size) as span:
-                        await self._infer(model, category, frames, self._bytes(span), version=model.version)
+                        await self._infer(model, category, frames, self._bytes(span), version=model.version, alone=True)
                 except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
-                    await self._infer(model, category, frames, memoryview(bytes(size)), version=model.version)
+                    await self._infer(
+                        model, category, frames, memoryview(bytes(size)), version=model.version, alone=True
+                    )
         except TimeoutError:
             raise BackendError(f"no answer within {timeout_s:g} s", "DEADLINE_EXCEEDED") from None
 
@@ -190,10 +192,11 @@ class Inference:
         parameters: Mapping[str, int] = NO_PARAMETERS,
         *,
         version: str,
+        alone: bool = False,
     ) -> Outputs:
         """Run `frames` frames that lie back to back in `data` and check that each has its answer.
 
-        With an empty `version`, on whichever Triton serves.
+        With an empty `version`, on whichever Triton serves. `alone`: while no job is under way.
 
         Raises:
             BackendError: Triton's, or ours when the reply has not one row per frame.
@@ -210,7 +213,7 @@ class Inference:
             data=data,
             parameters=parameters,
         )
-        async with self._turn:
+        async with self._turns.take(alone=alone):
             outputs = await self._send(call, model, frames)
         ran = replace(category, version=outputs.version)
         outputs.first = not self.warmth.knows(ran, frames)

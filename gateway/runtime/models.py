@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from gateway.core.profile import Profile
@@ -56,6 +56,9 @@ class Catalogue:
     Args:
         come_back: Models that go are loaded again when they are needed, so what was learnt of them is kept.
         wanted: Those that are to be served; empty: those that Triton has.
+
+    Attributes:
+        on_change: Called when other models or versions can be used than before.
     """
 
     def __init__(self, *, come_back: bool = False, wanted: Iterable[str] = ()) -> None:
@@ -67,6 +70,7 @@ class Catalogue:
         self._failures: dict[str, str] = {}
         #: Triton 2.51 does not list a model any more of which it has found no version, though it can be loaded later.
         self._seen: set[str] = set()
+        self.on_change: Callable[[], object] = lambda: None
 
     # ------------------------------------------------------------ the supervisor writes
 
@@ -90,6 +94,7 @@ class Catalogue:
         self._served[metadata.name, metadata.version] = metadata
         self._away.pop((metadata.name, metadata.version), None)
         self._failures.pop(metadata.name, None)
+        self.on_change()
 
     def take_in(self, model: str, versions: Iterable[ModelMetadata]) -> None:
         """These versions of a model may be used from now on, and no others."""
@@ -117,6 +122,7 @@ class Catalogue:
             metadata = self._served.pop(key)
             if self._come_back:
                 self._away[key] = metadata
+        self.on_change()
 
     def ready_versions(self) -> set[tuple[str, str]]:
         """Return (name, version) of all that Triton says is ready."""
@@ -128,6 +134,11 @@ class Catalogue:
     def serving(self) -> frozenset[tuple[str, str]]:
         """(name, version) of all models that can be used."""
         return frozenset(self._served)
+
+    @property
+    def all_served(self) -> list[ModelMetadata]:
+        """All versions of all models that can be used."""
+        return list(self._served.values())
 
     def states(self) -> list[IndexEntry]:
         """Return the index, with the reason of every failure of the gateway's own."""

@@ -3,7 +3,7 @@
 The block of a call is free again when Triton has answered, whatever it said. Without an answer (the connection broke,
 or nobody waits any more) it may still be written to, and whoever had it next would find outputs among his frames. So it
 is kept until our memory is opened by a Triton anew: then the one that could write is gone. Until then outputs come
-inside answers. At most one block is ever kept, as one call at a time is under way.
+inside answers. At most two blocks are ever kept: of the running job, and of one that was sent ahead.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class OutputRooms:
             if answered or room is None:
                 stack.close()
             else:
-                self._kept, self.keeps = stack, True
+                self._kept.callback(stack.close)
+                self.keeps = True
 
     def refuse(self, model: ModelMetadata) -> None:
         """The model's outputs are not what it says: from now on they come in answers, until it is loaded anew."""

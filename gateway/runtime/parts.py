@@ -27,6 +27,7 @@ from gateway.runtime.region import open_region
 from gateway.runtime.registrar import Registrar
 from gateway.runtime.repository import Repository
 from gateway.runtime.room import PromisedRoom
+from gateway.runtime.serial import SerialWatch
 from gateway.runtime.supervisor import Supervisor, SupervisorConfig
 from gateway.runtime.versions import Versions
 from gateway.runtime.warm_ups import WarmUps
@@ -113,6 +114,7 @@ class Parts:
         )
         self.promised = PromisedRoom(size, profile)
         self._limits = settings.limits
+        self._rate_limited = triton.rate_limited
         self._profile = profile
 
     def start(self, engine: Engine, clock: Clock, observers: Sequence[Observer], states: ModelStates) -> None:
@@ -134,6 +136,7 @@ class Parts:
         self.models.connect(self.driver.post, self.supervisor.trouble)
         self.versions = Versions(self.catalogue, self.delivery, self._profile, self.driver.post)
         self.models.in_use.on_change = self.versions.changed
+        SerialWatch(self.catalogue, self.driver.post, rate_limited=self._rate_limited)
         self.supervisor.start(self.driver.post, states)
         self.models.probe.start(self.driver.post, lambda: self.supervisor.up and self.models.quiet)
         self.registrar = Registrar(engine, clock, self.driver.post, most_waiting=self._limits.max_streams)

@@ -59,12 +59,16 @@ class VirtualClock:
 
 
 class TimedExecutor:
-    """Implements `gateway.runtime.driver.Executor`: a job ends `execution_ns(job)` after its start."""
+    """Implements `gateway.runtime.driver.Executor`: a job ends `execution_ns(job)` after its start.
+
+    One that is sent ahead starts when the one before it has ended.
+    """
 
     def __init__(self, clock: VirtualClock, execution_ns: Callable[[Job], int]) -> None:
         self._clock = clock
         self._execution_ns = execution_ns
         self._post: Callable[[Event], object] | None = None
+        self._ahead: Job | None = None
 
     def connect(self, post: Callable[[Event], object]) -> None:
         """Say where ends of jobs go."""
@@ -72,10 +76,22 @@ class TimedExecutor:
 
     def start(self, job: Job) -> None:
         """Let `job` end later."""
+        if job.ahead:
+            self._ahead = job
+        else:
+            self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        end_ns = self._clock.now_ns() + self._execution_ns(job)
+        self._clock.call_at(end_ns, lambda: self._end(job), EVENT_RANK[JobFinished])
+
+    def _end(self, job: Job) -> None:
         if self._post is None:
             raise RuntimeError("the executor is not connected to a driver")
-        post, end = self._post, JobFinished(job.id)
-        self._clock.call_at(self._clock.now_ns() + self._execution_ns(job), lambda: post(end), EVENT_RANK[JobFinished])
+        if self._ahead is not None:
+            following, self._ahead = self._ahead, None
+            self._begin(following)
+        self._post(JobFinished(job.id))
 
 
 class TimedModels:

@@ -121,6 +121,7 @@ class Simulation:
         self._holds = holds
         self._finish: JobFinished | None = None
         self._finish_key = _NEVER
+        self._ahead: Job | None = None
         self._widen_ns: int | None = None
         self._coming: list[tuple[int, int, int, Event]] = []
         self._came = 0
@@ -163,6 +164,9 @@ class Simulation:
             return due
         if finish is not None and finish_key <= key and (wakeup_ns is None or finish_key[0] <= wakeup_ns):
             self._finish, self._finish_key = None, _NEVER
+            if self._ahead is not None:
+                job, self._ahead = self._ahead, None
+                self._begin(job, finish_key[0])
             return finish_key[0], finish
         if wakeup_ns is not None and wakeup_ns <= key[0] and (wakeup_ns, _TICK) < key:
             return wakeup_ns, _WAKE
@@ -185,7 +189,10 @@ class Simulation:
         add, log, holds = self.tally.add, self._log, self._holds
         for action in actions:
             if isinstance(action, StartJob):
-                self._begin(action.job, t_ns)
+                if action.job.ahead:
+                    self._ahead = action.job
+                else:
+                    self._begin(action.job, t_ns)
             elif type(action) not in _QUIET:
                 self._carry_out_other(action, t_ns)
                 if holds is not None:
@@ -193,13 +200,6 @@ class Simulation:
             add(action, t_ns)
             if log is not None:
                 log(entry(t_ns, action))
-
-    def _begin(self, job: Job, t_ns: int) -> None:
-        """The device runs a job."""
-        takes_ns = self._execution(job)
-        self._finish, self._finish_key = JobFinished(job.id), (t_ns + takes_ns, _FINISH)
-        if job.warm_up:
-            self.tally.warm_up(takes_ns)
 
     def _carry_out_other(self, action: Action, t_ns: int) -> None:
         match action:
@@ -210,6 +210,13 @@ class Simulation:
                 self._source.refuse(action.stream_id)
             case StreamEnded() if self.engine.can_widen():
                 self._widen_ns = t_ns
+
+    def _begin(self, job: Job, t_ns: int) -> None:
+        """The device runs a job; one that was sent ahead, from the end of the one before it."""
+        takes_ns = self._execution(job)
+        self._finish, self._finish_key = JobFinished(job.id), (t_ns + takes_ns, _FINISH)
+        if job.warm_up:
+            self.tally.warm_up(takes_ns)
 
     def _follow(self, action: Action, holds: Holds, t_ns: int) -> None:
         """Let streams register, or go, whose wait for their model is over."""

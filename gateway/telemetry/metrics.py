@@ -63,6 +63,7 @@ class ModelMetrics:
         self.batch = owner.batch[model]
         self.ratio = owner.ratio[model]
         self.early = owner.early.labels(model)
+        self.ahead = owner.ahead.labels(model)
         self.overruns = owner.overruns.labels(model)
         self.degraded = owner.degraded.labels(model)
         self.overrun_seconds = {cause: owner.overrun_seconds.labels(model, cause.value) for cause in Cause}
@@ -75,6 +76,8 @@ class ModelMetrics:
         self.ratio.add(execution_ns / job.execution_ns)
         if job.early:
             self.early.inc()
+        if job.ahead:
+            self.ahead.inc()
         if cause:
             self.overruns.inc()
             self.overrun_seconds[Cause(cause)].inc((execution_ns - job.execution_ns) / NS_PER_S)
@@ -105,6 +108,9 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self.registrations = self._counter("registrations", "Registrations answered, by result", "result")
         self.early = self._counter("jobs_early", "Jobs sent before their joint to an idle device", "model")
+        self.ahead = self._counter(
+            "jobs_sent_ahead", "Jobs sent to Triton before the one ahead of them had ended", "model"
+        )
         self.overruns = self._counter("jobs_overrun", "Jobs that took longer than their profiled time", "model")
         self.degraded = self._counter("frames_degraded", "Frames that were run at a smaller shape", "model")
         self.overrun_seconds = self._counter(

@@ -133,7 +133,7 @@ class TritonClient:
         def tensors(items: Sequence[Any]) -> tuple[TensorInfo, ...]:
             return tuple(TensorInfo(t.name, t.datatype, tuple(int(axis) for axis in t.shape[skip:])) for t in items)
 
-        versions = tuple(meta.versions)
+        versions, groups = tuple(meta.versions), list(config.config.instance_group)
         return ModelMetadata(
             name=meta.name,
             version=version or latest(versions),
@@ -142,6 +142,8 @@ class TritonClient:
             max_batch_size=max_batch_size,
             inputs=tensors(meta.inputs),
             outputs=tensors(meta.outputs),
+            resources=tuple((r.name, int(r.count)) for group in groups for r in _shared(group)),
+            serial=bool(groups) and all(map(_shared, groups)) and not config.config.WhichOneof("scheduling_choice"),
         )
 
     async def config(self, model: str) -> dict[str, Any]:
@@ -257,6 +259,11 @@ class TritonClient:
         return await self._inference.infer(
             call.model, call.version, call.inputs, wanted=call.outputs, parameters=call.parameters
         )
+
+
+def _shared(group: Any) -> list[Any]:  # noqa: ANN401 - the generated classes have no types
+    """What the instances of a group ask the rate limiter for that is shared by all devices."""
+    return [resource for resource in group.rate_limiter.resources if getattr(resource, "global")]
 
 
 async def _answer(call: Awaitable[T]) -> T:

@@ -171,6 +171,11 @@ class EmbeddedTriton:
         return {"url": self.grpc_url, "http_url": self.http_url}
 
     @property
+    def settings(self) -> dict[str, str | bool]:
+        """What is known of it, as the settings of the group `triton` call it."""
+        return {**self.addresses, "rate_limited": self._rate_limiter}
+
+    @property
     def metrics_url(self) -> str:
         """host:port of the Prometheus endpoint, path ``/metrics``."""
         return f"{HOST}:{self._known_ports().metrics}"

@@ -109,6 +109,8 @@ class ModelMetadata:
         version: The version that this describes.
         versions: All versions that are served now.
         max_batch_size: 0 for a model without a batch axis.
+        resources: What its instances ask the rate limiter for, and how much, if that is shared by all devices.
+        serial: Each instance asks for some, and Triton forms no batches of its own.
     """
 
     name: str
@@ -118,6 +120,8 @@ class ModelMetadata:
     max_batch_size: int
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
+    resources: tuple[tuple[str, int], ...] = ()
+    serial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

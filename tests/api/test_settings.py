@@ -145,6 +145,7 @@ def test_engine_config_is_in_nanoseconds():
             "max_horizon_frames": 500,
             "guard": False,
             "dispatch_overhead_ms": 0.25,
+            "send_ahead_ms": 1.5,
             "utilization_test": "deeprt",
         }
     )
@@ -155,12 +156,13 @@ def test_engine_config_is_in_nanoseconds():
         max_horizon_frames=500,
         guard=False,
         dispatch_overhead_ns=250_000,
+        send_ahead_ns=1_500_000,
         utilization_test=UtilizationTest.DEEPRT,
     )
 
 
-def test_default_engine_config_is_the_engines_own():
-    assert Settings().engine_config() == EngineConfig()
+def test_default_engine_config_is_the_engines_own_but_for_what_is_sent_ahead():
+    assert Settings().engine_config() == EngineConfig(send_ahead_ns=3_000_000)
 
 
 def test_every_field_is_described_and_says_its_unit():

@@ -49,7 +49,7 @@ def test_the_contract_of_each_size_is_admitted(size: Size) -> None:
 def test_sizes_are_those_of_the_budgets() -> None:
     assert [round(size.frame_bytes / 1e3) for size in SIZES] == [1, 151, 1229, 6221]
     assert by_name("150kB") is MAIN
-    assert isinstance(slow_profile("m"), Profile)
+    assert isinstance(slow_profile("m", 10.0), Profile)
 
 
 def test_models_are_written_for_triton(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ class Mirror:
 
     def __init__(self):
         self.batches = {}
-        self.running = None
-        self.failing = None
+        self.under_way = []  # the job that runs, and one that was sent ahead
+        self.failing = (None, None)
         self.accepted = set()
         self.ended = {}
         self.refused = Counter()
@@ -49,8 +49,12 @@ class Mirror:
         """Whether the running job, which is over, had no frames; it leaves no other trace."""
         if self.running is None or not self.running.warm_up:
             return False
-        self.running = None
+        self.under_way.clear()
         return True
+
+    @property
+    def running(self):
+        return self.under_way[0] if self.under_way else None
 
     def _accept(self, action, now_ns):
         for frame in action.frames:
@@ -62,9 +66,11 @@ class Mirror:
 
     def _drop(self, action, now_ns):
         gone = Counter(frame.job for frame in action.frames)
-        if self.running is not None and action.frames in (self.running.frames, self.failing):
+        failed = [job for job in self.under_way if action.frames == job.frames or (job, action.frames) == self.failing]
+        if failed:
             assert action.moved == ()
-            self.running, self.failing = None, None
+            self.under_way.remove(failed[0])
+            self.failing = (None, None)
         else:
             for job, source, target in action.moved:
                 assert source > target
@@ -82,10 +88,10 @@ class Mirror:
     def _retry(self, action):
         job = action.job
         assert action.indices == tuple(sorted(set(action.indices)))
-        if job == self.running:
-            self.failing = tuple(f for i, f in enumerate(job.frames) if i not in action.indices)
-            if not self.failing:
-                self.running = None
+        if job in self.under_way:
+            self.failing = (job, tuple(f for i, f in enumerate(job.frames) if i not in action.indices))
+            if not self.failing[1]:
+                self.under_way.remove(job)
         else:
             assert list(job.frames) == self.batches.pop(job.id)
             assert len(action.frames) == len(job.frames)
@@ -96,19 +102,18 @@ class Mirror:
 
     def _start(self, action, now_ns):
         job = action.job
-        assert self.running is None, "one job at a time"
+        assert len(self.under_way) == job.ahead, "one job at a time, and one that was sent ahead of its end"
         if job.warm_up:
             assert job.frames == ()
-            self.running = job
+            self.under_way.append(job)
             return
         assert list(job.frames) == self.batches.pop(job.id), "frames stand where the driver has put them"
         assert job.release_ns <= now_ns
         assert {(f.stream_id) for f in job.frames}
-        self.running = job
+        self.under_way.append(job)
 
     def _deliver(self, action, now_ns):
-        assert action.job == self.running
-        self.running = None
+        self.under_way.remove(action.job)
         for frame, outcome in zip(action.job.frames, action.outcomes, strict=True):
             assert outcome == ("met" if now_ns <= frame.deadline_ns else "missed")
             self._end(frame, outcome)
@@ -123,7 +128,7 @@ class Mirror:
         """Hold the engine's books against what was carried out."""
         for stream in view.streams:
             assert stream.accepted == sum(stream.outcomes.values()) + stream.in_flight
-        flying = sum(map(len, self.batches.values())) + (len(self.running.frames) if self.running else 0)
+        flying = sum(map(len, self.batches.values())) + sum(len(job.frames) for job in self.under_way)
         assert sum(model.in_flight for model in view.models.values()) == flying
         assert sum(model.accepted for model in view.models.values()) == len(self.accepted)
         ended = Counter()
@@ -132,6 +137,6 @@ class Mirror:
             ended.update(model.outcomes)
         assert +ended == Counter(self.ended.values())
         assert view.refused == self.refused
-        assert view.running == self.running
+        assert [job for job in (view.running, view.sent_ahead) if job] == self.under_way
         waiting = sum(category.waiting for category in view.categories) + sum(len(job.frames) for job in view.ready)
         assert waiting == sum(map(len, self.batches.values()))

@@ -89,6 +89,7 @@ class Rig:
         self._n = 0
         self._best_effort = set()
         self._finish = None
+        self._ahead = None
         self._retry = {}
         self._anchor = {}
         self.log = []
@@ -120,6 +121,9 @@ class Rig:
             first = min(due)
             if self._finish and first == (*self._finish[:2], 0):
                 event, self._finish = self._finish[2], None
+                if self._ahead:
+                    job, self._ahead = self._ahead, None
+                    self._begin(first[0], job)
             elif first[1] == 9:
                 event = Tick()
             else:
@@ -178,9 +182,11 @@ class Rig:
                 case StartJob():
                     self.counts["early"] += action.job.early
                     self.counts["jobs"] += 1
-                    least = max(1, round(action.job.execution_ns * (1 - self.shorter)))
-                    took_ns = self.rng.randint(least, action.job.execution_ns) if self.shorter else least
-                    self._finish = (now_ns + took_ns, 0, JobFinished(action.job.id))
+                    self.counts["ahead"] += action.job.ahead
+                    if action.job.ahead:
+                        self._ahead = action.job
+                    else:
+                        self._begin(now_ns, action.job)
                 case DeliverFrames():
                     self._outcomes(now_ns, action.job.frames, action.outcomes)
                 case DropFrames():
@@ -189,6 +195,11 @@ class Rig:
                     self.counts["widened"] += 1
         self._follow(now_ns, actions)
         check_slots(self.engine, now_ns, overrun=self.overrun)
+
+    def _begin(self, now_ns, job):
+        least = max(1, round(job.execution_ns * (1 - self.shorter)))
+        took_ns = self.rng.randint(least, job.execution_ns) if self.shorter else least
+        self._finish = (now_ns + took_ns, 0, JobFinished(job.id))
 
     def _foretell(self, event):
         """Tell everybody of what the engine is about to be told."""

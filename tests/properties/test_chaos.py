@@ -9,7 +9,7 @@ from random import Random
 
 from hypothesis import event, given, settings
 
-from gateway.core.actions import AcceptFrames, RefuseFrames, StartJob
+from gateway.core.actions import AcceptFrames, RefuseFrames
 from gateway.core.config import EngineConfig
 from gateway.core.engine import Engine
 from gateway.core.events import FrameCancelled, JobFailed, JobFinished, LimitBatches, WorkerBack, WorkerLost
@@ -47,8 +47,6 @@ class Chaos(Rig):
             self.doubted |= {(f.stream_id, f.seq) for f in accepted.frames if f.demoted or f.stream_id in unsure}
         if view.broken is not None:
             self.broken_ns = now_ns
-        for start in every(news, StartJob):
-            self._decide(start.job, now_ns)
         if self.chance.random() < self.cancels:
             others = self.rogues | self._best_effort
             frames = [(s.id, seq) for s in self.engine._ledger.streams.values() if s.id in others for seq in s.frames]
@@ -56,12 +54,15 @@ class Chaos(Rig):
                 super()._handle(now_ns, FrameCancelled(*self.chance.choice(frames)))
         if self.trouble and self._finish is not None and self.chance.random() < 0.02:
             self.memory.call_ended(self._finish[2].job_id)
-            self._finish = None
+            if self._ahead:
+                self.memory.call_ended(self._ahead.id)
+            self._finish = self._ahead = None
             super()._handle(now_ns, WorkerLost(LOCAL_WORKER))
             self.at(now_ns + self.chance.randint(0, 40) * MS, WorkerBack(LOCAL_WORKER))
 
-    def _decide(self, job, now_ns):
-        """How a job ends that has just started."""
+    def _begin(self, now_ns, job):
+        """Decide how a job ends that has just started."""
+        super()._begin(now_ns, job)
         if self.trouble and self.chance.random() < 0.1:
             took_ns = job.execution_ns * self.chance.choice([1, 2, 3]) + 1
             self._finish = (now_ns + took_ns, 0, JobFinished(job.id, warm_up=self.chance.random() < 0.3))
@@ -108,6 +109,7 @@ def draw_config(rng):
         best_effort_window_ns=rng.choice([20, 200]) * MS,
         best_effort_max_waiting=rng.choice([3, 1_024]),
         cold_after_ns=rng.choice([0, 500]) * MS,
+        send_ahead_ns=rng.choice([0, 2, 10]) * MS,
     )
 
 

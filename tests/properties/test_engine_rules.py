@@ -37,6 +37,7 @@ steps = st.lists(
             st.tuples(st.just("cancel"), st.sampled_from(NAMES), st.integers(0, 12)),
             st.tuples(st.sampled_from(["finish", "finish", "finish", "refuse", "refuse", "limit", "fail"])),
             st.tuples(st.sampled_from(["finish", "close", "lost", "back", "tick"])),
+            st.tuples(st.just("overtake"), st.booleans()),
         ),
     ),
     max_size=60,
@@ -48,11 +49,13 @@ streams = st.lists(
 
 #: Plain EDF over whatever comes, or the plan of those that are admitted.
 engines = st.sampled_from([Unchecked, Engine])
+#: Sent that long before the usual end of the running job, if at all.
+leads = st.sampled_from([0, 2 * MS])
 
 
 def to_event(step, engine, closing):
-    running = engine.snapshot().running
-    job_id = running.id if running else 0
+    view = engine.snapshot()
+    job_id = view.running.id if view.running else 0
     match step:
         case ("frames", name, n):
             return FramesArrived(name, n)
@@ -60,6 +63,9 @@ def to_event(step, engine, closing):
             return FrameCancelled(name, seq)
         case ("finish",):
             return JobFinished(job_id)
+        case ("overtake", failed):
+            following = view.sent_ahead.id if view.sent_ahead else 0
+            return JobFailed(following, "poison", retry=True) if failed else JobFinished(following)
         case ("fail",):
             return JobFailed(job_id, "broken")
         case ("refuse",):
@@ -68,10 +74,8 @@ def to_event(step, engine, closing):
             return LimitBatches(make_category("abc"[job_id % 3]), "told so")
         case ("close",):
             return CloseStream(next(closing))
-        case ("lost",):
-            return WorkerLost(LOCAL_WORKER)
-        case ("back",):
-            return WorkerBack(LOCAL_WORKER)
+        case (("lost" | "back") as name,):
+            return (WorkerLost if name == "lost" else WorkerBack)(LOCAL_WORKER)
     return Tick()
 
 
@@ -80,9 +84,9 @@ def closings():
 
 
 @settings(max_examples=400)
-@given(engines, profiles(), streams, steps, configs(admission_test="exact"))
-def test_every_frame_ends_once_and_the_books_balance(kind, profile, specs, steps, config):
-    engine, mirror, now_ns, closing = kind(profile, EngineConfig(**config)), Mirror(), 0, closings()
+@given(engines, leads, profiles(), streams, steps, configs(admission_test="exact"))
+def test_every_frame_ends_once_and_the_books_balance(kind, lead, profile, specs, steps, config):
+    engine, mirror, now_ns, closing = kind(profile, EngineConfig(send_ahead_ns=lead, **config)), Mirror(), 0, closings()
     for name, spec in zip(NAMES, specs, strict=False):
         mirror.carry_out(engine.handle(RegisterStream(name, spec), now_ns), now_ns)
     for wait, step in steps:
@@ -138,10 +142,10 @@ def _drain(engine, mirror, now_ns):
 
 
 @settings(max_examples=400)  # a joint that was forgotten showed in one of a few hundred
-@given(engines, profiles(), streams, steps, configs(), st.lists(st.integers(0, 60), max_size=4))
-def test_asking_for_the_next_wake_up_changes_no_decision(kind, profile, specs, steps, config, when):
+@given(engines, leads, profiles(), streams, steps, configs(), st.lists(st.integers(0, 60), max_size=4))
+def test_asking_for_the_next_wake_up_changes_no_decision(kind, lead, profile, specs, steps, config, when):
     """Streams join in between, so that windows shrink while others hold frames."""
-    asked, silent = (kind(profile, EngineConfig(**config)) for _ in range(2))
+    asked, silent = (kind(profile, EngineConfig(send_ahead_ns=lead, **config)) for _ in range(2))
     now_ns, closing = 0, closings()
     joins = dict(zip([0, *when], zip(NAMES, specs, strict=False), strict=False))
     for place, (wait, step) in enumerate(steps):
@@ -152,9 +156,9 @@ def test_asking_for_the_next_wake_up_changes_no_decision(kind, profile, specs, s
         assert asked.snapshot() == silent.snapshot()
 
 
-@given(engines, profiles(), streams, steps, configs(admission_test="exact"))
-def test_a_tick_does_nothing_that_its_instant_has_not_done(kind, profile, specs, steps, config):
-    engine, now_ns, closing = kind(profile, EngineConfig(**config)), 0, closings()
+@given(engines, leads, profiles(), streams, steps, configs(admission_test="exact"))
+def test_a_tick_does_nothing_that_its_instant_has_not_done(kind, lead, profile, specs, steps, config):
+    engine, now_ns, closing = kind(profile, EngineConfig(send_ahead_ns=lead, **config)), 0, closings()
     for name, spec in zip(NAMES, specs, strict=False):
         engine.handle(RegisterStream(name, spec), now_ns)
     for wait, step in steps:

@@ -91,6 +91,7 @@ configs = st.builds(
     guard=st.sampled_from([True, True, False]),
     max_horizon_frames=st.sampled_from([50, 5_000]),
     best_effort_window_ns=st.sampled_from([5, 50]).map(lambda ms: ms * NS_PER_MS),
+    send_ahead_ns=st.sampled_from([0, 1, 5]).map(lambda ms: ms * NS_PER_MS),
     residency=residencies,
 )
 

@@ -20,8 +20,8 @@ def frame(seq, arrival_ms, stream_id="s"):
     return Frame(stream_id, seq, arrival_ms * NS_PER_MS, (arrival_ms + 200) * NS_PER_MS, job=1)
 
 
-def delivery(frames, started_ms, finished_ms, execution_ms=20, early=False, cause="", small=None):
-    job = Job(1, CATEGORY, tuple(frames), 0, 10**12, execution_ms * NS_PER_MS, early, small=small)
+def delivery(frames, started_ms, finished_ms, execution_ms=20, early=False, cause="", small=None, ahead=False):
+    job = Job(1, CATEGORY, tuple(frames), 0, 10**12, execution_ms * NS_PER_MS, early, small=small, ahead=ahead)
     outcomes = (Outcome.MET,) * len(frames)
     return DeliverFrames(job, outcomes, finished_ms * NS_PER_MS, started_ms * NS_PER_MS, cause)
 
@@ -48,11 +48,12 @@ def test_a_job_is_recorded_in_seconds():
     assert seen["framegate_jobs_early_total", "echo"] == 0
 
 
-def test_overruns_and_early_jobs_are_counted():
+def test_overruns_early_jobs_and_those_that_were_sent_ahead_are_counted():
     metrics = Metrics("1")
     late = delivery([frame(0, 0)], 0, 21, early=True, cause="overrun")
-    metrics.on_actions(0, Tick(), [late, delivery([frame(1, 0)], 30, 40)])
+    metrics.on_actions(0, Tick(), [late, delivery([frame(1, 0)], 30, 40, ahead=True)])
     seen = samples(metrics)
+    assert seen["framegate_jobs_sent_ahead_total", "echo"] == 1
     assert seen["framegate_jobs_overrun_total", "echo"] == 1
     assert seen["framegate_jobs_early_total", "echo"] == 1
 
