@@ -17,8 +17,8 @@ import numpy as np
 from gateway.core.types import Category, Job
 from gateway.errors import ArenaFull, BodyTooLarge
 from gateway.runtime.arena import Arena, Span
-from gateway.runtime.direct_calls import Call, DirectCalls, Done, uneven
 from gateway.runtime.call_turns import CallTurns
+from gateway.runtime.direct_calls import Call, DirectCalls, Done, uneven
 from gateway.runtime.models import Catalogue, check_takes, frame_bytes
 from gateway.runtime.opaque import OPAQUE, OpaqueCalls
 from gateway.runtime.output_rooms import OutputRooms
