@@ -15,6 +15,8 @@ The model is Python and returns three values of a frame, in Triton and elsewhere
 - `busy`: back-to-back jobs of a model that sleeps for 10 ms, and of one that sleeps for 1 ms, against `perf_analyzer`
   at concurrency 1; with the next job sent ahead of the end of the running one (`gateway`), and not (`gateway_in_turn`).
 - `added`: latency that the gateway adds at low load.
+- `ingest`: two ingest processes beside none, over HTTP and WebSockets: processor time of a frame in the scheduler and
+  in the ingest processes, and the rates that these predict for 8 and 16 cores.
 - `soak`: only with ``--soak-seconds``: memory, timers and the loop's lag at 90 % of the capacity.
 
 All figures are kept in ``--out`` as they are found, and ``--resume`` goes on with them. The whole takes half an hour.
@@ -39,6 +41,7 @@ from pathlib import Path
 from benchmarks.frame_path import models, wrk
 from benchmarks.frame_path.added import measure_added
 from benchmarks.frame_path.busy import measure_busy
+from benchmarks.frame_path.ingest import measure_ingest
 from benchmarks.frame_path.loads import LoadError
 from benchmarks.frame_path.report import figures, lines
 from benchmarks.frame_path.servers import Place, embedded_triton, missing_rivals
@@ -49,7 +52,7 @@ from benchmarks.swapping.results import Results
 from profiler.device import device_name
 from profiler.perf_analyzer import fetch, find
 
-PARTS = ("frames", "busy", "added", "soak")
+PARTS = ("frames", "busy", "added", "ingest", "soak")
 
 
 def _say(line: str) -> None:
@@ -84,7 +87,7 @@ def _prepare(arguments: argparse.Namespace) -> list[int]:
             f"Not installed: {', '.join(missing)}. Either pip install -c constraints.txt '.[bench]', or name the arms "
             f"to measure: --arms {' '.join(arm for arm in ARMS if arm not in missing)}"
         )
-    if {"frames", "busy"} & set(arguments.only):
+    if {"frames", "busy", "ingest"} & set(arguments.only):
         wrk.find()
     return cores
 
@@ -115,6 +118,8 @@ def _measure(arguments: argparse.Namespace, results: Results, cores: list[int], 
                     results.keep(key, found)
         if "added" in only and "added" not in results:
             results.keep("added", measure_added(place, _say, seconds=2 * seconds, rounds=rounds))
+        if "ingest" in only and "ingest" not in results:
+            results.keep("ingest", measure_ingest(place, _say, seconds=seconds, rounds=rounds))
         if "soak" in only and "soak" not in results:
             results.keep("soak", measure_soak(place, _say, seconds=arguments.soak_seconds))
 

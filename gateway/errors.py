@@ -427,6 +427,14 @@ class AddressUnavailable(FramegateError):
     title = "The gateway cannot listen at its address"
 
 
+class IngestFailed(FramegateError):
+    """An ingest process could not be started."""
+
+    code = "ingest_failed"
+    status = 500
+    title = "An ingest process did not start"
+
+
 class EmbeddedTritonError(FramegateError):
     """The embedded Triton could not be started; the detail names the next step."""
 

@@ -71,6 +71,20 @@ class ServerSettings(Group):
     access_log: bool = Field(
         False, description="One log line per request. Off: at camera rates it costs more than it tells."
     )
+    ingest_workers: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Processes that take HTTP and WebSockets and hand frames to the scheduler; 0: it takes them "
+        "itself. See `docs/guide.md`.",
+    )
+    ingest_staging_bytes: int = Field(
+        64 * MIB,
+        ge=1024,
+        le=1 << 40,
+        description="Memory of each ingest process for bodies that the scheduler has not taken yet; at least "
+        "`limits.max_body_bytes`.",
+    )
 
 
 class TritonSettings(Group):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.frame_path import ingest
 from benchmarks.frame_path.copies import COPIES
 from benchmarks.frame_path.sizes import MAIN, SIZES
 from benchmarks.swapping.results import Results
@@ -85,6 +86,7 @@ def figures(results: Results) -> dict[str, Any]:
         "busy": {name: middle(rows, "frames_per_s") for name, rows in busy.items()},
         "busy_1ms": {name: middle(rows, "frames_per_s") for name, rows in nap.items()},
         "added": {name: middle(added, name) for name in (added[0] if added else {})},
+        "ingest": ingest.summary(found_ingest) if (found_ingest := results.get("ingest")) else None,
         "soak": results.get("soak"),
         "copies_per_frame": {arm: len(copies) for arm, copies in COPIES.items()},
         "set_up": results.get("set_up"),

@@ -125,12 +125,13 @@ def over_websocket(target: Target) -> Target:
 
 
 @contextmanager
-def gateway_at(place: Place, size: Size, name: str) -> Iterator[Target]:
-    """The gateway for frames of `size`, with the settings that a user would choose for them."""
+def gateway_at(place: Place, size: Size, name: str, more: Mapping[str, str] | None = None) -> Iterator[Target]:
+    """The gateway for frames of `size`, with the settings that a user would choose for them, and `more`."""
     settings = {
         "SCHEDULING__EARLY_DISPATCH": str(size.early_dispatch).lower(),
         "BEST_EFFORT__WINDOW_MS": str(size.deadline_ms / 2),
         "LIMITS__INFLIGHT_BODY_BYTES": str(_ARENA_BYTES),
+        **(more or {}),
     }
     if size.frame_bytes > _LARGE_BYTES:
         settings["ARENA__BYTES"] = str(_ARENA_BYTES)

@@ -35,6 +35,44 @@ def check_address(settings: ServerSettings) -> None:
                 raise AddressUnavailable(_explain(host, port, error)) from None
 
 
+def listening_addresses(settings: ServerSettings) -> list[socket.socket]:
+    """Return sockets bound to every address of the host, at one port, so that other processes may listen there.
+
+    They do not listen themselves: as long as they are open, the port stays ours, and every process that binds it with
+    ``SO_REUSEPORT`` gets its share of the connections.
+
+    Raises:
+        AddressUnavailable: As `check_address`.
+    """
+    check_address(settings)  # without SO_REUSEPORT, with which a second gateway could sit down beside this one
+    found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    bound: list[socket.socket] = []
+    for family, _, _, _, address in dict.fromkeys(found):
+        port = bound[0].getsockname()[1] if bound else settings.port
+        try:
+            bound.append(reusable_socket(family, (address[0], port, *address[2:])))
+        except OSError as error:
+            for each in bound:
+                each.close()
+            raise AddressUnavailable(_explain(settings.host, settings.port, error)) from None
+    return bound
+
+
+def reusable_socket(family: int, address: tuple[object, ...]) -> socket.socket:
+    """Return a socket bound to `address`, which others may be, too. Raises `OSError`."""
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
 def _explain(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is in use by another program; {_OTHER_PORT}."

@@ -42,6 +42,10 @@ def serve(
             help="Instead: what they may hold together, for example 8GiB or 500MB.",
         ),
     ] = None,
+    ingest_workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that take HTTP and WebSockets, so that the scheduler has a core to itself."),
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
     fault_injection: Annotated[
         bool, typer.Option("--fault-injection", help="For experiments: take delays of coming jobs at POST /v1/faults.")
@@ -66,6 +70,7 @@ def serve(
         {
             "server.host": host,
             "server.port": port,
+            "server.ingest_workers": ingest_workers,
             "triton.url": triton,
             "triton.shared_memory": "off" if no_shared_memory else None,
             "embedded.enabled": embedded or None,
@@ -176,7 +181,8 @@ def _serve(settings: Settings, profile: Profile, lines: LogQueue, triton: Embedd
 
     from gateway.api.app import create_app
     from gateway.api.keeper import keep_running
-    from gateway.api.server import Server, is_loopback, signals_end_the_server_only
+    from gateway.api.server import is_loopback, signals_end_the_server_only
+    from gateway.ingest.make import make_server
     from gateway.runtime.driver import Observer
     from gateway.runtime.gateway import Gateway
     from gateway.telemetry.decisions import DecisionLog
@@ -202,7 +208,7 @@ def _serve(settings: Settings, profile: Profile, lines: LogQueue, triton: Embedd
         app = create_app(Gateway(settings, profile, clock=clock, observers=observers), settings, metrics)
         app.openapi()  # it takes a tenth of a second, and the first who asks would hold up everybody
         companion = None if triton is None else partial(keep_running, triton)
-        server = Server(app, settings.server, lambda url: typer.echo(f"ready at {url}"), companion)
+        server = make_server(app, settings, lambda url: typer.echo(f"ready at {url}"), companion)
         # Objects from the start live as long as the process, and frames make few cycles: with these settings
         # the gateway takes about a fifth less CPU time per frame (measured at 150 kB and batches of 16).
         gc.freeze()

@@ -78,13 +78,14 @@ class PostFrames(PostCalls):
         if body is None:
             refused["client_gone"] += 1
             return
-        tickets = self._gateway.submit(stream_id, body, timestamp_ms)  # counts what it refuses
-        del body  # the frames are in the arena: a call that waits holds nothing
         if not wait:
-            seqs = [ticket.seq for ticket in tickets]
+            seqs = await self._hand_over(stream_id, body, timestamp_ms)
             accepted = {"seqs": seqs, "results_url": f"/v1/streams/{stream_id}/results"}
             await _answer(scope, send, 202, accepted)
-        elif await self._until_ended(tickets, scope, receive):
+            return
+        tickets = self._gateway.submit(stream_id, body, timestamp_ms)  # counts what it refuses
+        del body  # the frames are in the arena: a call that waits holds nothing
+        if await self._until_ended(tickets, scope, receive):
             results = results_of(tickets)
             if (failure := error_of(results)) is not None:
                 raise failure
@@ -94,6 +95,10 @@ class PostFrames(PostCalls):
                 await PagedAnswer(results, {})(scope, receive, send)
             else:
                 await _answer(scope, send, 200, {"results": [frame_result(result) for result in results]})
+
+    async def _hand_over(self, stream_id: str, body: list[Piece], timestamp_ms: float | None) -> list[int]:
+        """Submit frames for which nobody waits; return their numbers."""
+        return [ticket.seq for ticket in self._gateway.submit(stream_id, body, timestamp_ms)]
 
     async def _read(self, stream_id: str, scope: Scope, receive: Receive) -> list[Piece] | None:
         """Return the body as it came; what can be refused without it is refused before it is read."""

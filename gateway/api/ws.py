@@ -7,6 +7,7 @@ after the handshake.
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,6 +25,7 @@ class TakeFrames:
     """ASGI middleware that serves the WebSocket of a stream, refuses every other, and passes on HTTP calls."""
 
     path = "/v1/streams/{stream_id}/ws"
+    exchange: ClassVar[type[Exchange]] = Exchange
     _pattern = re.compile("/v1/streams/([^/]+)/ws")
 
     def __init__(self, app: ASGIApp, state: ApiState) -> None:
@@ -70,6 +72,6 @@ class TakeFrames:
             await send({"type": "websocket.accept"})
             self._state.metrics.sockets.inc()
             try:
-                await Exchange(self._state, record, receive, send, socket).serve()
+                await self.exchange(self._state, record, receive, send, socket).serve()
             finally:
                 self._state.metrics.sockets.dec()

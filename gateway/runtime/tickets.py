@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gateway.errors import EngineFailed
+from gateway.errors import FramegateError
 from gateway.runtime.results import FrameResult
 
 
@@ -33,7 +33,7 @@ class FrameTicket:
         self.stream_id = stream_id
         self.seq = seq
         self.timestamp_ms = timestamp_ms
-        self.ended: FrameResult | EngineFailed | None = None
+        self.ended: FrameResult | FramegateError | None = None
         self._nobody_waits = nobody_waits
         self._watcher: Callable[[FrameTicket], None] | None = None
         self._future: asyncio.Future[FrameResult] | None = None
@@ -57,7 +57,7 @@ class FrameTicket:
         else:
             asyncio.get_running_loop().call_soon(watcher, self)
 
-    def end(self, outcome: FrameResult | EngineFailed) -> bool:
+    def end(self, outcome: FrameResult | FramegateError) -> bool:
         """The frame has ended so. Return whether `tell` is to be called soon."""
         self.ended = outcome
         if self._future is not None and not self._future.done():
@@ -75,7 +75,7 @@ class FrameTicket:
             self._nobody_waits(self)
 
     @staticmethod
-    def _fill(future: asyncio.Future[FrameResult], outcome: FrameResult | EngineFailed) -> None:
+    def _fill(future: asyncio.Future[FrameResult], outcome: FrameResult | FramegateError) -> None:
         if isinstance(outcome, FrameResult):
             future.set_result(outcome)
         else:
@@ -123,7 +123,7 @@ async def all_ended(tickets: Sequence[FrameTicket]) -> None:
 
 
 def results_of(tickets: Sequence[FrameTicket]) -> list[FrameResult]:
-    """Return the results of frames that have ended. Raises `EngineFailed`."""
+    """Return the results of frames that have ended. Raises why there are none."""
     results = []
     for ticket in tickets:
         if not isinstance(ticket.ended, FrameResult):

@@ -6,6 +6,7 @@ All of it runs on an event loop of a thread of its own, so that tests are plain 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -15,9 +16,9 @@ import httpx
 import numpy as np
 
 from gateway.api.app import create_app
-from gateway.api.server import Server
 from gateway.core.profile import Profile, ProfileEntry
 from gateway.errors import FramegateError
+from gateway.ingest.make import make_server
 from gateway.runtime.gateway import Gateway
 from gateway.settings import Settings
 from gateway.telemetry.metrics import Metrics
@@ -27,6 +28,9 @@ SMALL, LARGE = (8, 8, 3), (16, 16, 3)
 FRAME = bytes(range(192))  # one frame of SMALL
 #: Planned times in ms by batch size. The stand-in itself takes about 1 ms.
 TIMES = {SMALL: {1: 10.0, 2: 12.0, 4: 16.0, 8: 24.0}, LARGE: {1: 40.0, 2: 60.0}}
+#: The whole of tests/api can be run against ingest processes: `SERVED_INGEST_WORKERS=2 pytest tests/api`. Tests that
+#: look into the server's own objects cannot pass then.
+INGEST_WORKERS = int(os.environ.get("SERVED_INGEST_WORKERS", "0"))
 #: Limits of a server that waits for nobody for longer than 0.3 s, and reads 4 MiB at a time.
 IMPATIENT = {
     "max_body_bytes": 2 << 20,
@@ -76,14 +80,14 @@ class Served:
         try:
             overrides = dict(self._overrides)
             triton = {"url": self.stand_in.url, **overrides.pop("triton", {})}
-            server = {"port": 0, **overrides.pop("server", {})}
+            server = {"port": 0, "ingest_workers": INGEST_WORKERS, **overrides.pop("server", {})}
             # Frames come as a test likes, and contracts are as it writes them, unless it says otherwise.
             scheduling = {"policing": False, "default_jitter_ms": 0, **overrides.pop("scheduling", {})}
             settings = Settings(triton=triton, server=server, scheduling=scheduling, **overrides)
             self.metrics = Metrics("test")
             self.gateway = Gateway(settings, profile(self._times, self._models, self._swaps), observers=[self.metrics])
             self.app = create_app(self.gateway, settings, self.metrics)
-            self.server = Server(self.app, settings.server, on_ready=lambda url: self._ready(url))
+            self.server = make_server(self.app, settings, on_ready=lambda url: self._ready(url))
             await self.server.serve()
         except FramegateError as error:
             self._failure = error  # `start` and `stop` look at it

@@ -17,7 +17,14 @@ from tests.api.test_problems import all_errors
 
 REFERENCE = Path(__file__).parents[2] / "docs/api.md"
 #: Errors that end the command instead of a call.
-NOT_OVER_HTTP = {"profile_missing", "address_unavailable", "embedded_triton", "zoo", "arena_not_locked"}
+NOT_OVER_HTTP = {
+    "profile_missing",
+    "address_unavailable",
+    "embedded_triton",
+    "zoo",
+    "arena_not_locked",
+    "ingest_failed",
+}
 
 
 def make_app():
