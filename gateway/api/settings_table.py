@@ -18,7 +18,7 @@ _HEAD = """# Settings
 
 Every setting of `framegate serve` is an environment variable: the prefix `FRAMEGATE_`, then what stands here, in any
 case. Flags win over the environment. Sizes are in bytes; times are in what their names end with. The words are those
-of the [glossary](glossary.md). `python -m gateway.api.settings_table` writes this page from `gateway/settings.py`.
+of the [glossary](glossary.md). `python -m gateway.api.settings_table` writes this page from `gateway/settings`.
 """
 
 

@@ -79,19 +79,19 @@ def test_a_refusal_is_looked_into_in_a_task_and_the_next_job_takes_none(tasks: l
     run(test)
 
 
-def test_two_jobs_never_run_at_one_time(tasks: list[int]) -> None:
+def test_no_job_runs_beside_a_warm_up(tasks: list[int]) -> None:
     """A warm-up that is under way has the turn; the job behind it takes a task to wait for it."""
 
     async def test(gateway: Gateway, triton: StandIn) -> None:
         record = await admitted(gateway)
         await echoes(gateway, record.stream_id, 1)
-        turn = gateway._parts.inference._turn
-        assert turn.take_now()
+        turns = gateway._parts.inference._turns
+        assert turns.take_now(alone=True)
         ticket = gateway.submit(record.stream_id, frame(9))[0]
         await asyncio.sleep(0.05)
         assert ticket.ended is None
         assert len(tasks) == 1
-        turn.leave()
+        turns.leave(alone=True)
         assert np.all((await ticket.result).outputs["echo"] == 9)
         await echoes(gateway, record.stream_id, 2)
         assert len(tasks) == 1
