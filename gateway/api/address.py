@@ -50,7 +50,7 @@ def listening_addresses(settings: ServerSettings) -> list[socket.socket]:
     for family, _, _, _, address in dict.fromkeys(found):
         port = bound[0].getsockname()[1] if bound else settings.port
         try:
-            bound.append(reusable_socket(family, (address[0], port, *address[2:])))
+            bound.append(_reserved_socket(family, (address[0], port, *address[2:])))
         except OSError as error:
             for each in bound:
                 each.close()
@@ -58,11 +58,19 @@ def listening_addresses(settings: ServerSettings) -> list[socket.socket]:
     return bound
 
 
-def reusable_socket(family: int, address: tuple[object, ...]) -> socket.socket:
+def _reserved_socket(family: int, address: tuple[object, ...]) -> socket.socket:
+    """Return a socket that shares `address`, and for which `check_address` finds it in use before anybody listens."""
+    try:
+        return reusable_socket(family, address, reuse_address=False)
+    except OSError:  # connections of a server that has ended linger there
+        return reusable_socket(family, address)
+
+
+def reusable_socket(family: int, address: tuple[object, ...], *, reuse_address: bool = True) -> socket.socket:
     """Return a socket bound to `address`, which others may be, too. Raises `OSError`."""
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse_address)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -121,7 +121,8 @@ def run(settings: Settings) -> None:
     """Serve until a signal. Blocks; must be called from the main thread.
 
     Raises:
-        ProfileMissing, AddressUnavailable, EmbeddedTritonError, OSError: It cannot start; the message says what to do.
+        ProfileMissing, AddressUnavailable, EmbeddedTritonError, IngestFailed, OSError: It cannot start; the message
+            says what to do.
     """
     from gateway.api.address import check_address
     from gateway.telemetry import logs

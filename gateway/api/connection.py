@@ -82,6 +82,7 @@ class Connection(WriteLimit, HttpToolsProtocol):
         self._pending_bytes = 0
         self._head_too_large = False
         self._upgraded = False
+        self._may_upgrade = True
         self._in_message = False
         self._reading: asyncio.TimerHandle | None = None
         self._running: Cycle | None = None
@@ -156,7 +157,7 @@ class Connection(WriteLimit, HttpToolsProtocol):
     def _parse(self, data: Piece) -> None:
         steps = self._steps
         super().data_received(cast("bytes", data))
-        if self._upgraded:
+        if self._upgraded or self.transport.is_closing():  # refused, perhaps half-way
             return
         if self._steps != steps:
             self._pending_bytes = 0
@@ -215,18 +216,19 @@ class Connection(WriteLimit, HttpToolsProtocol):
         if size > HEAD_BYTES:
             self._head_too_large = True
             raise HeadTooLarge  # the parser stops, and `send_400_response` is called
-        self._missing_bytes = int(length)  # the parser has refused what is no number
         parser, scope = self.parser, cast("dict[str, Any]", self.scope)
         version = parser.get_http_version()
         scope["method"] = parser.get_method().decode("ascii")
         if version != "1.1":
             scope["http_version"] = version
-        if parser.should_upgrade():
-            self._missing_bytes = 0
+        upgrade = parser.should_upgrade()
+        if upgrade:
+            self._may_upgrade = self._idle()
             if self._should_upgrade():
                 return
         self._note_path(scope)
         self._begin_call(keep_alive=version != "1.0" and parser.should_keep_alive())
+        self._missing_bytes = 0 if upgrade else int(length)  # the parser has refused what is no number
 
     def _begin_call(self, *, keep_alive: bool) -> None:
         before = self.cycle
@@ -271,6 +273,10 @@ class Connection(WriteLimit, HttpToolsProtocol):
         self._missing_bytes = 0
         if not self._is_upgrade() and not self.cycle.response_complete:
             self._cycle.end()
+
+    def _should_upgrade(self) -> bool:
+        """As uvicorn's; but behind a call whose answer is to come, it is a call as any other: nobody else may write."""
+        return self._may_upgrade and super()._should_upgrade()
 
     def _is_upgrade(self) -> bool:
         return self.parser.should_upgrade() and self._should_upgrade()

@@ -19,6 +19,8 @@ from gateway.runtime.bodies import Piece, joined
 
 #: As much as uvloop reads at once: most calls are never paused, which would cost two calls of the kernel.
 PAUSE_BYTES = 256 << 10
+#: Of a piece that is put together with the next.
+SMALL_BYTES = 4 << 10
 
 
 class Cycle(RequestResponseCycle):
@@ -91,8 +93,12 @@ class Cycle(RequestResponseCycle):
     # ------------------------------------------------------------ the connection's side
 
     def come(self, piece: Piece) -> None:
-        """Something of the body is here."""
-        self._pieces.append(piece)
+        """Something of the body is here. Small pieces are put together, as each takes memory of its own."""
+        last = self._pieces[-1] if self._pieces else b""
+        if isinstance(last, bytearray) and len(last) < SMALL_BYTES:
+            last += piece
+        else:
+            self._pieces.append(bytearray(piece) if self._pieces and len(piece) < SMALL_BYTES else piece)
         self.size += len(piece)
         if self._waiter is None:
             if self.size > PAUSE_BYTES:

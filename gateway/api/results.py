@@ -49,7 +49,8 @@ def tensor(row: npt.NDArray[Any]) -> dict[str, Any]:
     if datatype == BYTES:
         strings = [x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in row.ravel().tolist()]
         return {"datatype": datatype, "shape": row.shape, "data": strings}
-    return {"datatype": datatype, "shape": row.shape, "data": np.ascontiguousarray(row).ravel()}
+    flat = row if row.ndim == 1 and row.flags.c_contiguous else np.ascontiguousarray(row).ravel()
+    return {"datatype": datatype, "shape": row.shape, "data": flat}
 
 
 def frame_result(result: FrameResult) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope
 from gateway.api.caller import Caller, caller_of
 from gateway.errors import BodyTooLarge, FramegateError, Stopping, UploadsFull, UploadTimeout
 from gateway.runtime.bodies import Piece, joined
+from gateway.runtime.ends import Ends
 
 
 class Place:
@@ -61,11 +62,8 @@ class Uploads:
         self._kept_bytes = kept_bytes
         self._limit_bytes = limit_bytes
         self._timeout_s = timeout_s
-        #: What ends each wait for a body, oldest first, with the time when it is over. One timer for all, as a timer
-        #: for each would cost a frame's call some 10 us: it stands for a body that was the oldest, and looks at its
-        #: successors when it goes off.
-        self._reading: dict[Callable[[], None], float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        #: What ends each wait for a body. A timer for each would cost a frame's call some 10 us.
+        self._reading: Ends[Callable[[], None]] = Ends(lambda end_wait: end_wait())
 
     def place(self, stream_id: str, size: int, most: int) -> Place:
         """Promise a camera a place for what it sends, while the answer is entered; it gives the size of that place.
@@ -77,8 +75,7 @@ class Uploads:
     def give_up(self) -> None:
         """Wait for no body any more: those that are not complete end in `Stopping`, now and later."""
         self._timeout_s = 0.0
-        for end_wait in list(self._reading):
-            end_wait()
+        self._reading.end_all()
 
     async def read(self, scope: Scope, receive: Receive, limit_bytes: int, *, promised: bool = False) -> bytes | None:
         """Read the whole body as `read_pieces` does, and join it."""
@@ -137,11 +134,11 @@ class Uploads:
         if self._timeout_s == 0:
             raise TimeoutError
         end_wait = caller.give_up
-        self._begin(end_wait)
+        self._reading.begin(end_wait, self._timeout_s)
         try:
             await caller.wait(upload.grow)
         finally:
-            self._reading.pop(end_wait, None)
+            self._reading.end(end_wait)
 
     async def _receive(self, receive: Receive, upload: _Upload) -> list[Piece] | None:
         """Read the body by ASGI's means."""
@@ -153,7 +150,7 @@ class Uploads:
                 if self._timeout_s == 0:
                     end_wait()
                 else:
-                    self._begin(end_wait)
+                    self._reading.begin(end_wait, self._timeout_s)
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -164,23 +161,7 @@ class Uploads:
                     if not message.get("more_body", False):
                         return pieces
         finally:
-            self._reading.pop(end_wait, None)
-
-    def _begin(self, end_wait: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        self._reading[end_wait] = end = loop.time() + self._timeout_s
-        if self._timer is None:
-            self._timer = loop.call_at(end, self._look)
-
-    def _look(self) -> None:
-        """Give up those whose time is over, and set the timer for the next."""
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        for end_wait, end in list(self._reading.items()):
-            if end > loop.time():
-                self._timer = loop.call_at(end, self._look)
-                break
-            end_wait()
+            self._reading.end(end_wait)
 
     def hold(self, size: int, *, promised: bool = False) -> int:
         """Let `size` bytes more count, until they are released, and return `size`. Raises `UploadsFull`."""

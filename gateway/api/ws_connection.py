@@ -133,6 +133,8 @@ class SocketConnection(WriteLimit, WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.close":
             self._cut_off_later()
+        elif message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True  # refused; uvicorn would log each refusal as an error of ours
 
     def _cut_off_later(self) -> None:
         """Closing a transport waits until all that was written has been taken: for ever, if need be."""

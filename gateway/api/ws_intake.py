@@ -10,10 +10,14 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from gateway.api.ws_splitter import LARGE_HEAD
+
 #: As much as uvloop reads at once.
 RECEIVE_BYTES = 256 << 10
-_BYTES = bytearray(RECEIVE_BYTES)
-_VIEW = memoryview(_BYTES)
+#: So that behind the header of a large message its payload begins at a multiple of 8, and is unmasked in words of that.
+_SHIFT = -LARGE_HEAD % 8
+_BYTES = bytearray(_SHIFT + RECEIVE_BYTES)
+_VIEW = memoryview(_BYTES)[_SHIFT:]
 
 
 class Receiver(Protocol):

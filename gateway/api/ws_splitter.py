@@ -22,8 +22,10 @@ _CONTINUATION, _TEXT, _BINARY = 0, 1, 2
 _OPCODES = frozenset({_CONTINUATION, _TEXT, _BINARY, 8, 9, 10})
 _FIN, _RESERVED, _MASKED = 0x80, 0x70, 0x80
 _MASK_BYTES = 4
+#: Smaller pieces are put together.
+_SMALL = 4_096
 #: Before the payload of a message of 64 KiB or more.
-_LARGE_HEAD = 14
+LARGE_HEAD = 14
 #: Lengths that say how many bytes the length has.
 _LENGTH_BYTES = {126: 2, 127: 8}
 
@@ -45,6 +47,7 @@ class Splitter:
         #: Of the frame that is under way: what is to come, and, if it is a message to take out, what has come.
         self._left = 0
         self._pieces: list[Piece] | None = None
+        self._come = 0
         self._mask = b""
         self._fragmented = False
 
@@ -67,7 +70,7 @@ class Splitter:
                 continue
             if passed < begin:
                 yield view[passed:begin]
-            self._pieces.append(view[at : at + count])
+            self._keep(self._pieces, view[at : at + count])
             passed = at = at + count
             if not self._left:
                 pieces, self._pieces = self._pieces, None
@@ -84,21 +87,30 @@ class Splitter:
         Only as long as `data` stays what it is.
         """
         size = len(data)
-        if self._head or self._left or self._fragmented or size < _LARGE_HEAD or data[0] != _FIN | _BINARY:
+        if self._head or self._left or self._fragmented or size < LARGE_HEAD or data[0] != _FIN | _BINARY:
             return None
-        if data[1] != _MASKED | 127 or size != _LARGE_HEAD + int.from_bytes(data[2:10], "big"):
+        if data[1] != _MASKED | 127 or size != LARGE_HEAD + int.from_bytes(data[2:10], "big"):
             return None
-        if size - _LARGE_HEAD > self._limit_bytes:
+        if size - LARGE_HEAD > self._limit_bytes:
             return None
-        return MaskedBody((data[_LARGE_HEAD:],), bytes(data[10:_LARGE_HEAD]))
+        return MaskedBody((data[LARGE_HEAD:],), bytes(data[10:LARGE_HEAD]))
+
+    def _keep(self, pieces: list[Piece], piece: memoryview) -> None:
+        """Add a piece. Small ones are put together: each would take more memory beside what it holds than that is."""
+        self._come += len(piece)
+        last = pieces[-1] if pieces else b""
+        if isinstance(last, bytearray) and len(last) < _SMALL:
+            last += piece
+        else:
+            pieces.append(bytearray(piece) if self._left and len(piece) < _SMALL else piece)
 
     def _count_held(self, size: int) -> None:
         """Count what is unfinished. The last piece of `size` bytes must not keep much more in memory than counts."""
         self.held = len(self._head)
         if self._pieces is not None:
-            if self._pieces and 2 * len(self._pieces[-1]) < size:
+            if self._pieces and 2 * len(self._pieces[-1]) < size and isinstance(self._pieces[-1], memoryview):
                 self._pieces[-1] = bytes(self._pieces[-1])
-            self.held += _MASK_BYTES + sum(map(len, self._pieces))
+            self.held += _MASK_BYTES + self._come
 
     def _begin(self, data: bytes, at: int) -> int:
         """Look at the header of a frame; return where what follows it begins, negative if the header is incomplete.
@@ -121,7 +133,7 @@ class Splitter:
             if len(data) < end + _MASK_BYTES:
                 return -1
             self._mask = data[end : end + _MASK_BYTES]
-            self._left, self._pieces = length, []
+            self._left, self._pieces, self._come = length, [], 0
             return end + _MASK_BYTES
         if opcode in {_TEXT, _BINARY} or (opcode == _CONTINUATION and first & _FIN):
             self._fragmented = not first & _FIN

@@ -125,6 +125,8 @@ class Jobs:
         job = device.stop(job_id, now_ns)
         if job is None:
             job = device.overtake(job_id)
+            if job is not None and job.early:  # whenever it began, it was out of turn
+                self._promises.course.begin(job.execution_ns, self._waiting.first_ready())
             return job, 0 if job is None else max(device.sent_ns, now_ns - job.execution_ns), 0
         begun = device.running
         if begun is not None and begun.early:

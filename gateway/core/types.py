@@ -216,7 +216,7 @@ class Job:
         release_ns: The joint that closed its window, or the start of an early dispatch.
         deadline_ns: Absolute.
         execution_ns: Profiled execution time at ``len(frames)``, dispatch overhead included.
-        early: Dispatched before its window's joint because the device was idle.
+        early: Dispatched before its window's joint: the device was idle, or it was full and was sent ahead.
         planned_end_ns: When it ends by the plan in force; None without a plan, or if it did not know the frames.
         small: Its frames are scaled down to this category's shape before they run (adaptation); None: as they are.
             `execution_ns` is of what runs.

@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import orjson
@@ -18,7 +20,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.api.access import CLIENT_GONE, METHODS, UNMATCHED
+from gateway.api.frames import PostFrames
 from gateway.api.state import ApiState
+from gateway.api.ws import TakeFrames
+from gateway.errors import FramegateError
 from gateway.telemetry.buckets import BucketsCollector
 from gateway.telemetry.durations import Durations
 from gateway.telemetry.metrics import Metrics
@@ -58,7 +64,7 @@ class Figures:
         self._sockets = said["sockets"]
         for *key, count in said["counts"]:
             new = count - self._said[tuple(key)]
-            if new:
+            if new and _is_ours(key):
                 self._said[tuple(key)] = count
                 _add(metrics, key, new)
 
@@ -68,6 +74,35 @@ class Figures:
         self.staged_bytes = self.upload_bytes = self.unread_bytes = self._sockets = 0
         self._cpu_said_s = 0.0
         self._said.clear()
+
+
+def _is_ours(key: Sequence[str]) -> bool:
+    """Whether a process can have such labels. Strangers who get hold of one cannot make series of their own."""
+    kind, *labels = key
+    if kind == "refused":
+        return len(labels) == 1 and labels[0] in _codes()
+    if kind == "undelivered":
+        return labels in (["client_gone"], ["slow_reader"])
+    if kind != "responses" or len(labels) != 3:
+        return False
+    method, route, status = labels
+    return method in _METHODS and route in _ROUTES and status in _STATUSES
+
+
+_METHODS = METHODS | {"other"}
+_ROUTES = frozenset({PostFrames.path, TakeFrames.path, UNMATCHED})
+_STATUSES = frozenset(str(status) for status in (*map(int, HTTPStatus), CLIENT_GONE))
+
+
+@cache
+def _codes() -> frozenset[str]:
+    """Return why a frame may be refused."""
+    found, left = {"client_gone"}, [FramegateError]
+    while left:
+        kind = left.pop()
+        found.add(kind.code)
+        left += kind.__subclasses__()
+    return frozenset(found)
 
 
 def _add(metrics: Metrics, key: Sequence[str], count: int) -> None:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from gateway.ingest import wire
     from gateway.ingest.worker import Setup
 
 
@@ -94,11 +95,8 @@ def main(channel_fd: int, staging_fd: int) -> None:
         logging.getLogger(__name__).info("ingest process %d ends", setup.number)
 
 
-def _first(channel: socket.socket, messages: object) -> tuple[Setup, list[memoryview]]:
+def _first(channel: socket.socket, messages: wire.Messages) -> tuple[Setup, list[memoryview]]:
     """Wait for the HELLO; return what it says, and the messages that came with it."""
-    from gateway.ingest import wire
-
-    assert isinstance(messages, wire.Messages)
     while True:
         data = channel.recv(1 << 16)
         if not data:

@@ -3,6 +3,10 @@
 The client's connection and its limits are this process's affair, what is asked and answered the scheduler's: a client
 that goes away is a connection that closes there, one that waits for ``100 Continue`` gets it when the scheduler asks
 for the body, and one that reads slowly is read for slowly.
+
+A connection to the scheduler serves another call only after one that was sent and answered whole. When the scheduler
+closes one just as it is to be used, nobody can tell whether the call was carried out: so only calls that may be made
+twice are sent on a connection that has served before.
 """
 
 from __future__ import annotations
@@ -16,16 +20,20 @@ from starlette.types import Receive, Scope, Send
 from gateway.api.caller import caller_of
 from gateway.api.http_cycle import Cycle
 from gateway.api.limits import LINGER_S
+from gateway.api.problems import problem_response
 from gateway.errors import Stopping
 from gateway.ingest.upstream import Upstream
 from gateway.settings import LimitsSettings
 
+_LENGTH = b"content-length"
 #: Of one connection; what matters to the other is said anew there.
 _HOP_BY_HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"te", b"trailer"}
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"te", b"trailer", _LENGTH}
 )
 #: uvicorn says when it is, and how long its answer is, by itself.
 _OURS = frozenset({b"date", b"transfer-encoding", b"keep-alive"})
+#: Calls that may be made twice.
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_IDLE = 64
 _IDLE_S = 5.0
 
@@ -45,8 +53,14 @@ class Proxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on one call."""
+        try:
+            await self._pass_on(scope, receive, send)
+        except Stopping as error:
+            await problem_response(error, path=scope["path"])(scope, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = _Call(scope, receive, send)
-        upstream = await self._connection(new=call.streams)
+        upstream = await self._connection(new=call.streams or scope["method"] not in _REPEATABLE)
         while True:
             try:
                 if await call.run(upstream):
@@ -61,7 +75,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         while self._idle and not new:
             upstream = self._idle.pop()
-            if not upstream.lost and loop.time() - upstream.since < self._idle_s:
+            if upstream.open and loop.time() - upstream.since < self._idle_s:
                 return upstream
             upstream.abort()
         try:
@@ -88,7 +102,7 @@ class _Call:
         names = {name for name, _ in headers}
         self._chunked = b"transfer-encoding" in names
         self._has_body = self._chunked or b"content-length" in names
-        self._waits = b"expect" in names
+        self._waits = self._caller.waiting_for_100_continue
         #: Its body is not here yet, or it waits with it.
         self.streams = self._has_body and (self._waits or not self._caller.complete)
         self._body = b"" if self.streams or not self._has_body else b"".join(self._caller.take())
@@ -96,8 +110,15 @@ class _Call:
         version = scope["http_version"].encode()
         lines = [b"%b %b HTTP/%b\r\n" % (scope["method"].encode(), target, version)]
         lines += [b"%b: %b\r\n" % header for header in headers if header[0] not in _HOP_BY_HOP]
+        #: Of a body of known length that streams, what is not sent.
+        self._left = 0
         if self._chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
+        elif self.streams:
+            self._left = int(next(value for name, value in headers if name == _LENGTH))
+            lines.append(b"content-length: %d\r\n" % self._left)
+        elif self._has_body:  # what is here: of a call that asks for another protocol, and gets none, that is nothing
+            lines.append(b"content-length: %d\r\n" % len(self._body))
         self._head = b"".join([*lines, b"\r\n"])
 
     async def run(self, upstream: Upstream) -> bool:
@@ -106,6 +127,7 @@ class _Call:
         sending: asyncio.Task[None] | None = None
         self._caller.when_gone(upstream.abort)
         try:
+            upstream.sent = not self.streams
             await upstream.write(self._head + self._whole_body())
             if self.streams:
                 if self._waits:
@@ -144,7 +166,11 @@ class _Call:
                 data += b"0\r\n\r\n"
             if data:
                 await upstream.write(data)
+            self._left -= 0 if self._chunked else len(piece)
             if not more:
+                if self._left:  # the server takes no body of such a call
+                    upstream.abort()
+                upstream.sent = True
                 return
 
     async def _pass_back(self, upstream: Upstream) -> None:

@@ -127,7 +127,7 @@ class RemoteGateway:
         number = next(self._numbers)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._questions[number] = stream_id, answer
-        self._say(wire.message(wire.QUESTION.pack(wire.ASK, number), stream_id.encode("ascii")))
+        self.say(wire.message(wire.QUESTION.pack(wire.ASK, number), stream_id.encode("ascii")))
         await answer
 
     def on_stream(self, message: memoryview) -> None:
@@ -208,22 +208,20 @@ class RemoteGateway:
         number = next(self._numbers)
         label = 0.0 if timestamp_ms is None else timestamp_ms
         head = wire.DESCRIPTOR.pack(wire.SUBMIT, number, wanted, came_ns, offset, size, timestamp_ms is not None, label)
-        self._say(wire.message(head, stream_id.encode("ascii")))
+        self.say(wire.message(head, stream_id.encode("ascii")))
         return number
 
     def cancel(self, ticket: FrameTicket) -> None:
         """See `Gateway.cancel`."""
         if isinstance(ticket, RemoteTicket):
-            self._say(wire.message(wire.FRAME.pack(wire.CANCEL, ticket.call, ticket.index)))
+            self.say(wire.message(wire.FRAME.pack(wire.CANCEL, ticket.call, ticket.index)))
 
     def on_taken(self, message: memoryview) -> None:
         """The scheduler has copied what was put down first, and its frames are accepted."""
         _, number, seq, size = wire.ACCEPTED.unpack_from(message)
         self._staging.taken()
         seqs = list(range(seq, seq + size))
-        if (accepted := self._accepting.pop(number, None)) is not None:
-            if not accepted.done():
-                accepted.set_result(seqs)
+        if self._answer_hand_over(number, seqs):
             return
         for ticket, each in zip(self._calls[number], seqs, strict=True):
             ticket.seq = each
@@ -233,13 +231,23 @@ class RemoteGateway:
         _, number = wire.QUESTION.unpack_from(message)
         self._staging.taken()
         error: FramegateError = pickle.loads(message[wire.QUESTION.size :])
-        if (accepted := self._accepting.pop(number, None)) is not None:
-            if not accepted.done():
-                accepted.set_exception(error)
+        if self._answer_hand_over(number, error):
             return
         del self._left[number]
         for ticket in self._calls.pop(number):
             self._end(ticket, error)
+
+    def _answer_hand_over(self, number: int, outcome: list[int] | FramegateError) -> bool:
+        """Answer `hand_over`; return False if the call was none."""
+        accepted = self._accepting.pop(number, None)
+        if accepted is None:
+            return False
+        if not accepted.done():
+            if isinstance(outcome, list):
+                accepted.set_result(outcome)
+            else:
+                accepted.set_exception(outcome)
+        return True
 
     def on_result(self, message: memoryview) -> None:
         """A frame has ended."""
@@ -271,14 +279,11 @@ class RemoteGateway:
 
     # ------------------------------------------------------------ to the scheduler
 
-    def _say(self, message: bytes) -> None:
+    def say(self, message: bytes) -> None:
+        """Send a message, with all others of this turn."""
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outbox.append(message)
-
-    def say(self, message: bytes) -> None:
-        """Send a message of another kind."""
-        self._say(message)
 
     def say_now(self, message: bytes) -> None:
         """Send a message at once, as the last one."""

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 #: Of what a process has not read. One that is so far behind stands still: it is ended.
 MAX_UNREAD_BYTES = 256 << 20
+#: Of a message of a process. Frames are in the staging area; its figures are the longest, some kilobytes.
+MAX_MESSAGE_BYTES = 1 << 20
 
 
 class _Call:
@@ -62,7 +64,7 @@ class SchedulerLink(asyncio.Protocol):
         self._hub = hub
         self._staging = staging
         self._figures = figures
-        self._messages = wire.Messages()
+        self._messages = wire.Messages(MAX_MESSAGE_BYTES)
         self._calls: dict[int, _Call] = {}
         self._outbox: list[Piece] = []
         self._due = False
@@ -88,12 +90,14 @@ class SchedulerLink(asyncio.Protocol):
         self._hub.links.discard(self)
         self._transport = None
         calls, self._calls = self._calls, {}
-        for call in calls.values():
-            for ticket in call.tickets:
-                if ticket.ended is None:
-                    self._hub.gateway.cancel(ticket)
-        self._figures.end(self._hub.state.metrics)
-        self.lost.set_result(None)
+        try:
+            for call in calls.values():
+                for ticket in call.tickets:
+                    if ticket.ended is None:
+                        self._hub.gateway.cancel(ticket)
+        finally:  # whatever becomes of the engine, there is somebody who waits for the end of the process
+            self._figures.end(self._hub.state.metrics)
+            self.lost.set_result(None)
 
     def pause_writing(self) -> None:
         """It does not read."""
@@ -110,8 +114,12 @@ class SchedulerLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Do what all messages of `data` say, then answer."""
         self.heard += 1
-        for message in self._messages.feed(data):
-            self._handlers[message[0]](message)
+        try:
+            for message in self._messages.feed(data):
+                self._handlers[message[0]](message)
+        except wire.TooLongError as error:
+            log.error("an ingest process sends %s; it is ended", error)
+            self.abort()
         self._flush()
 
     def _submit(self, message: memoryview) -> None:
@@ -166,10 +174,15 @@ class SchedulerLink(asyncio.Protocol):
             self._calls.pop(number, None)
         if self._transport is None:
             return
-        if isinstance(ticket.ended, FrameResult):
-            self._outbox += wire.result_parts(number, index, ticket.ended)
-        else:
-            self._outbox.append(wire.message(wire.FRAME.pack(wire.FAILED, number, index), pickle.dumps(ticket.ended)))
+        try:
+            if isinstance(ticket.ended, FrameResult):
+                parts = wire.result_parts(number, index, ticket.ended)
+            else:
+                parts = [wire.message(wire.FRAME.pack(wire.FAILED, number, index), pickle.dumps(ticket.ended))]
+        except BaseException:  # its client would wait for ever
+            self.abort()
+            raise
+        self._outbox += parts
         self._flush_soon()
 
     def say(self, *messages: Piece) -> None:

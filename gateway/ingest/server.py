@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import socket
 import tempfile
@@ -30,6 +31,8 @@ from gateway.settings import Settings
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.02
+#: Of a Unix socket (Linux, unix(7): 108 with the zero at the end).
+_PATH_BYTES = 107
 #: After the last answer a process closes its listeners and ends: beside what `WRITE_S` allows for clients.
 _END_S = 1.0
 
@@ -69,13 +72,14 @@ class IngestServer(Server):
 
         Raises:
             FramegateError: The gateway cannot start.
-            IngestFailed: An ingest process cannot.
+            IngestFailed: An ingest process cannot, or there is no place for the scheduler's socket.
         """
         self._reserved = listening_addresses(self._settings.server)
         self._folder = Path(tempfile.mkdtemp(prefix="framegate-"))  # of mode 0700
         self.config.uds = str(self._folder / "scheduler")
         self._hub = Hub(self._state, self._collector)
         try:
+            _check_path(self.config.uds)
             await super().startup(sockets)
         except BaseException:
             self._clean_up()
@@ -109,6 +113,7 @@ class IngestServer(Server):
         ended = asyncio.ensure_future(asyncio.gather(*(worker.ended() for worker in self.workers)))
         await self._grace(ended)
         await self._state.stop_gateway()
+        await asyncio.sleep(0)  # links are told of the last frames' ends in the next turn
         self._hub.tell(wire.plain(wire.STOPPED))
         await asyncio.wait((ended,), timeout=_END_S + (HURRIED_WRITE_S if self._hurried else WRITE_S))
         for worker in self.workers:
@@ -129,6 +134,15 @@ class IngestServer(Server):
         end = clock() + self._grace_s
         while not ended.done() and clock() < end and not self._hurried:
             await asyncio.wait((ended,), timeout=_POLL_S)  # a signal handler cannot set an event
+
+
+def _check_path(path: str) -> None:
+    size = len(os.fsencode(path))
+    if size > _PATH_BYTES:
+        raise IngestFailed(
+            f"{path} has {size} bytes, and a socket's path no more than {_PATH_BYTES}; "
+            "set TMPDIR to a folder with a shorter name."
+        )
 
 
 def share(settings: Settings, count: int) -> Settings:

@@ -3,16 +3,20 @@
 It belongs to no file: it is gone when both have let it go, however they end. Bodies are taken in the order in which
 they were put down, so it is a ring. One that is empty begins anew at its start: a process that is not behind uses the
 same few pages all the time, and the processor's caches hold them.
+
+Nobody can change its size: whoever reads behind the end of memory that another process has cut off is ended.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from collections import deque
 from contextlib import suppress
 
 _ALIGNMENT = 64
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Staging:
@@ -40,9 +44,10 @@ class Staging:
     def create(cls, size: int) -> Staging:
         """Return new memory of at least `size` bytes. Its pages are taken as they are first written to."""
         size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        fd = os.memfd_create("framegate-staging", os.MFD_CLOEXEC)
+        fd = os.memfd_create("framegate-staging", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
             return cls(fd, size)
         except BaseException:
             os.close(fd)

@@ -20,6 +20,8 @@ class Upstream(asyncio.Protocol):
         status, headers: Of the answer; the status is 0 until all headers are there.
         continued: The scheduler asked for the body of a call that waits with it.
         complete: All of the answer has come.
+        sent: All of the call has been written. The scheduler may answer before it has: what it still waits for would be
+            taken from the next call.
         lost: The connection is gone.
         used: It has served a call before.
         since: When it was last used, by the loop's clock.
@@ -43,13 +45,18 @@ class Upstream(asyncio.Protocol):
         self._paused = False
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
-        self.continued = self.complete = self._unbounded = False
+        self.continued = self.complete = self.sent = self._unbounded = self._keeps_alive = False
         self._changed.clear()
+
+    @property
+    def open(self) -> bool:
+        """Whether it can be written to."""
+        return self._transport is not None and not self._transport.is_closing()
 
     @property
     def reusable(self) -> bool:
         """Whether another call may follow."""
-        return self.complete and not self.lost and not self._head_only and self._parser.should_keep_alive()
+        return self.sent and self.complete and self.open and self._keeps_alive and not self._head_only
 
     @property
     def closes(self) -> bool:
@@ -111,11 +118,12 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse it."""
-        if self.complete:  # of a HEAD: there is nothing that belongs to anybody
+        if self.complete:  # there is nothing that belongs to anybody
+            self.abort()
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # the latter is not one of the former
             self.abort()
         self._changed.set()
 
@@ -125,11 +133,15 @@ class Upstream(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """All have."""
+        if self.complete:  # an answer that nobody asked for
+            self.abort()
+            return
         status = self._parser.get_status_code()
         if status < 200:
             self.continued, self.headers = True, []
             return
         self.status = status
+        self._keeps_alive = self._parser.should_keep_alive()  # after the message it says no, whatever was said
         self.complete = self._head_only
         names = {name for name, _ in self.headers}
         self._unbounded = not names & {b"content-length", b"transfer-encoding"}

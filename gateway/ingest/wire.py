@@ -46,15 +46,24 @@ _CODES = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 _OBJECTS = "O"
 
 
-class Messages:
-    """Cuts what comes over a socket into messages."""
+class TooLongError(Exception):
+    """A message is longer than its sender may make them."""
 
-    def __init__(self) -> None:
+
+class Messages:
+    """Cuts what comes over a socket into messages.
+
+    Args:
+        limit_bytes: Of a message; None: any.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit_bytes = limit_bytes
         self._parts: list[bytes] = []
         self._size = self._needed = 0
 
     def feed(self, data: bytes) -> Iterator[memoryview]:
-        """Take what came; give the messages that are complete, from their kind on."""
+        """Take what came; give the messages that are complete, from their kind on. Raises `TooLongError`."""
         if self._parts:
             self._parts.append(data)
             self._size += len(data)
@@ -65,6 +74,8 @@ class Messages:
         while size - at >= _LENGTH.size:
             needed = _LENGTH.size + _LENGTH.unpack_from(view, at)[0]
             if size - at < needed:
+                if self._limit_bytes is not None and needed > self._limit_bytes:
+                    raise TooLongError(f"a message of {needed} bytes; the limit is {self._limit_bytes}")
                 break
             yield view[at + _LENGTH.size : at + needed]
             at, needed = at + needed, _LENGTH.size

@@ -8,7 +8,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from gateway.ingest import wire
@@ -70,6 +70,7 @@ class Worker:
         self._link: SchedulerLink | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = asyncio.Event()
+        self._killed = False
         self._task: asyncio.Task[None] | None = None
         self._listening: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -82,6 +83,7 @@ class Worker:
     async def start(self) -> bool:
         """Start it; return whether it listens. One that ends before is not started again."""
         self._task = asyncio.create_task(self._run(), name=f"ingest process {self._setup.number}")
+        self._task.add_done_callback(self._done)
         return await asyncio.shield(self._listening)
 
     def stop(self) -> None:
@@ -97,9 +99,17 @@ class Worker:
 
     def kill(self) -> None:
         """End it at once. Safe at any time."""
+        self._killed = True  # also one that is being started
         self._stopping.set()
         if self._process is not None:
             self._process.kill()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """There will be no process any more."""
+        if not self._listening.done():
+            self._listening.set_result(False)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("ingest process %d is not started any more", self._setup.number, exc_info=error)
 
     async def _run(self) -> None:
         """Keep one running until `stop`."""
@@ -107,10 +117,7 @@ class Worker:
         while not self._stopping.is_set():
             began = clock()
             code = await self._one()
-            if not self._listening.done():
-                self._listening.set_result(False)
-                return
-            if self._stopping.is_set():
+            if self._stopping.is_set() or not self._listening.done():
                 return
             pause_s = FIRST_PAUSE_S if clock() - began > STEADY_S else pause_s
             log.error(
@@ -125,37 +132,46 @@ class Worker:
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _one(self) -> int:
-        """Run one until it has ended; return its exit status."""
-        staging = Staging.create(self._setup.staging_bytes)
-        ours, theirs = socket.socketpair()
+        """Run one until it has ended; return its exit status, 1 if the system does not let it start."""
         try:
-            with theirs:
-                try:
+            with ExitStack() as kept:
+                staging = Staging.create(self._setup.staging_bytes)
+                kept.callback(staging.close)
+                ours, theirs = socket.socketpair()
+                kept.callback(ours.close)
+                with theirs:
                     process = await asyncio.to_thread(_spawn, theirs, staging)
-                except OSError as error:
-                    log.error("an ingest process cannot be started: %s", error)
-                    return 1
-            self._process, self.pid = process, process.pid
-            self.figures.starts += 1
-            link = SchedulerLink(self._hub, staging, self.figures)
-            await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
-            self._link = link
-            link.say(wire.message(bytes((wire.HELLO,)), pickle.dumps(self._setup)))
-            if self._stopping.is_set():
-                link.say(wire.plain(wire.DRAIN))
-            await asyncio.wait((link.ready, link.lost), return_when=asyncio.FIRST_COMPLETED, timeout=START_S)
-            if not link.ready.done():
-                process.kill()
-            elif not self._listening.done():
-                self._listening.set_result(True)
-            await self._until_lost(link, process)
-            if not self._stopping.is_set():  # it may only have closed its connection
-                process.kill()
-            return await asyncio.to_thread(process.wait)
-        finally:
-            self._link = None
-            ours.close()
-            staging.close()
+                try:
+                    await self._attend(process, ours, staging)
+                finally:
+                    self._link = None
+                    if self._killed or not self._stopping.is_set():  # it may only have closed its connection
+                        process.kill()
+                    ours.close()  # it ends without us
+                    code = await asyncio.to_thread(process.wait)
+                return code
+        except OSError as error:
+            log.error("an ingest process cannot be started: %s", error)
+            return 1
+
+    async def _attend(self, process: subprocess.Popen[bytes], ours: socket.socket, staging: Staging) -> None:
+        """Tell a new process what it is to do, and return when it is gone."""
+        self._process, self.pid = process, process.pid
+        self.figures.starts += 1
+        if self._killed:
+            return
+        link = SchedulerLink(self._hub, staging, self.figures)
+        await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
+        self._link = link
+        link.say(wire.message(bytes((wire.HELLO,)), pickle.dumps(self._setup)))
+        if self._stopping.is_set():
+            link.say(wire.plain(wire.DRAIN))
+        await asyncio.wait((link.ready, link.lost), return_when=asyncio.FIRST_COMPLETED, timeout=START_S)
+        if not link.ready.done():
+            process.kill()
+        elif not self._listening.done():
+            self._listening.set_result(True)
+        await self._until_lost(link, process)
 
     async def _until_lost(self, link: SchedulerLink, process: subprocess.Popen[bytes]) -> None:
         """Return when it is gone; end it if it stands still. While it ends, clients may keep it busy: see `kill`."""

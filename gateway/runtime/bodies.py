@@ -6,6 +6,7 @@ memory of its own besides the pieces in which the network gave it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,32 +71,40 @@ class MaskedBody(Body):
     def __init__(self, pieces: Sequence[Piece], mask: bytes) -> None:
         super().__init__(pieces)
         self._done = 0
-        self._mask = np.frombuffer(mask * (_ROW_BYTES // 4 + 1), np.uint8)
+        self._mask = mask
 
     def fill(self, target: memoryview) -> None:
         """See `Body`."""
-        into = np.frombuffer(target, np.uint8)
-        done, size = 0, len(into)
+        done, size = 0, len(target)
         while done < size:
             piece = self._pieces[self._index]
             count = min(len(piece) - self._start, size - done)
-            taken = np.frombuffer(piece, np.uint8, count, self._start) if count else into[:0]
-            self._unmask(taken, into[done : done + count])
+            if count:
+                self._unmask(memoryview(piece)[self._start : self._start + count], target[done : done + count])
             done += count
             self._done += count
             self._advance(count)
 
-    def _unmask(self, source: npt.NDArray[np.uint8], target: npt.NDArray[np.uint8]) -> None:
-        phase = self._done % 4
-        rows = len(source) // _ROW_BYTES
-        whole = rows * _ROW_BYTES
-        if rows:
-            row = self._mask[phase : phase + _ROW_BYTES]
-            shape = (rows, _ROW_BYTES)
-            np.bitwise_xor(source[:whole].reshape(shape), row, out=target[:whole].reshape(shape))
-        if whole < len(source):
-            rest = self._mask[phase : phase + len(source) - whole]
-            np.bitwise_xor(source[whole:], rest, out=target[whole:])
+    def _unmask(self, source: memoryview, target: memoryview) -> None:
+        phase, size = self._done % 4, len(source)
+        if size >= _ROW_BYTES and not size % 8:
+            words, into = np.frombuffer(source, np.uint64), np.frombuffer(target, np.uint64)
+            if words.flags.aligned and into.flags.aligned:  # as those of cameras: two thirds of the time
+                key = int.from_bytes((self._mask * 3)[phase : phase + 8], sys.byteorder)
+                np.bitwise_xor(words, np.uint64(key), out=into)
+                return
+        _xor(np.frombuffer(source, np.uint8), self._mask[phase:] + self._mask[:phase], np.frombuffer(target, np.uint8))
+
+
+def _xor(source: npt.NDArray[np.uint8], mask: bytes, target: npt.NDArray[np.uint8]) -> None:
+    row = np.frombuffer(mask * (_ROW_BYTES // 4), np.uint8)
+    rows = len(source) // _ROW_BYTES
+    whole = rows * _ROW_BYTES
+    if rows:
+        shape = (rows, _ROW_BYTES)
+        np.bitwise_xor(source[:whole].reshape(shape), row, out=target[:whole].reshape(shape))
+    if whole < len(source):
+        np.bitwise_xor(source[whole:], row[: len(source) - whole], out=target[whole:])
 
 
 #: What `body_of` takes.

@@ -20,7 +20,7 @@ from gateway.runtime.call_turns import CallTurns
 from gateway.runtime.models import Catalogue, check_takes
 from gateway.runtime.output_rooms import OutputRooms
 from gateway.runtime.warmth import Warmth
-from gateway.triton.client import PreparedCall, TritonClient
+from gateway.triton.client import TritonClient
 from gateway.triton.types import BackendError, InferenceCall, InSharedMemory, ModelMetadata, Outputs
 
 #: Forgotten together beyond that; there are as many as batches that may be formed.
@@ -114,7 +114,7 @@ class _Prepared:
 
     __slots__ = ("call", "category", "frames", "model", "ran")
 
-    def __init__(self, category: Category, model: ModelMetadata, frames: int, call: PreparedCall | None) -> None:
+    def __init__(self, category: Category, model: ModelMetadata, frames: int, call: bytes | None) -> None:
         self.category = category  # as long as this is here, no other category has its id
         self.model = model
         self.frames = frames
@@ -137,7 +137,10 @@ class _UnderWay:
         """Triton has answered, or does not any more."""
         self._turns.leave()
         if isinstance(answer, Outputs):
-            answer = self._checked(answer)
+            try:
+                answer = self._checked(answer)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the job has to end
+                answer = BackendError(f"the answer cannot be used: {error!r}")
         self._done(answer)
 
     def _checked(self, outputs: Outputs) -> Outputs | BackendError:

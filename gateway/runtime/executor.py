@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from gateway.core.events import Event, JobFailed, JobFinished
 from gateway.core.types import Category, Job
 from gateway.runtime.arena import Arena, Span
 from gateway.runtime.direct_calls import Call
+from gateway.runtime.ends import Ends
 from gateway.runtime.inference import Inference
 from gateway.runtime.injection import DelayInjection
 from gateway.runtime.opaque import OPAQUE
@@ -53,19 +53,15 @@ class _Call:
     """One job in Triton's hands.
 
     Attributes:
-        due_s: When its time is up, on the loop's clock; meaningless while it waits behind another one.
         task: What runs it, if that takes a task.
         direct: What runs it otherwise.
         reported: The engine knows of its end.
-        over: It has ended.
     """
 
     job: Job
-    due_s: float = 0.0
     task: asyncio.Task[Outputs] | None = None
     direct: Call | None = None
     reported: bool = False
-    over: bool = False
 
 
 class TritonExecutor:
@@ -81,9 +77,8 @@ class TritonExecutor:
         self._warm_ups = warm_ups
         self._arena = arena
         self._calls: set[_Call] = set()
-        #: The same in the order in which their time is up, with some that are over; one timer stands for the first.
-        self._due: deque[_Call] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        #: Of the same, but for the one that waits behind another one.
+        self._ends: Ends[_Call] = Ends(self._give_up)
         self._outputs: dict[int, Outputs] = {}
         self._refused: set[str] = set()
         #: Sent ahead of the end of another one.
@@ -137,13 +132,7 @@ class TritonExecutor:
 
     def _limit(self, call: _Call) -> None:
         """Let a job be given up if it is not answered in time, from now on: Triton begins with it."""
-        loop, due = asyncio.get_running_loop(), self._due
-        call.due_s = loop.time() + self._inference.timeout_s
-        while due and due[0].over:
-            due.popleft()
-        due.append(call)
-        if self._timer is None:
-            self._timer = loop.call_at(call.due_s, self._look)
+        self._ends.begin(call, self._inference.timeout_s)
 
     def _go_on(self, ended: _Call) -> None:
         """The running job is over, or given up: the one that was sent ahead, if that is another one, is running now."""
@@ -206,7 +195,8 @@ class TritonExecutor:
 
     def _ended(self, call: _Call, answer: Outputs | BaseException) -> None:
         """The call is over, however."""
-        job, call.over = call.job, True
+        job = call.job
+        self._ends.end(call)
         call.task = call.direct = None  # a traceback would keep the arena's memory in use
         self._calls.discard(call)
         if not call.reported:
@@ -234,17 +224,10 @@ class TritonExecutor:
         )
         self._failed(call, str(error), unreachable=unreachable, retry=isinstance(error, Refusal))
 
-    def _look(self) -> None:
-        """Give up the calls whose time is over, and set the timer for the next."""
-        self._timer = None
-        loop, due = asyncio.get_running_loop(), self._due
-        while due and (due[0].over or due[0].due_s <= loop.time()):
-            call = due.popleft()
-            if not call.over:
-                self._go_on(call)
-                self._failed(call, f"no answer within {self._inference.timeout_s:g} s", unreachable=True)
-        if due and self._timer is None:
-            self._timer = loop.call_at(due[0].due_s, self._look)
+    def _give_up(self, call: _Call) -> None:
+        """A call's time is over, but it is not."""
+        self._go_on(call)
+        self._failed(call, f"no answer within {self._inference.timeout_s:g} s", unreachable=True)
 
     def _failed(self, call: _Call, reason: str, *, unreachable: bool, retry: bool = False) -> None:
         """Tell the supervisor first, so that the engine does not start the next job into the void."""
@@ -270,9 +253,8 @@ class TritonExecutor:
                 call.direct.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if not self._calls and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if not self._calls:
+            self._ends.stop()
 
 
 def _not_connected(event: Event) -> object:

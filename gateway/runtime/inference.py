@@ -98,7 +98,8 @@ class Inference:
         version = job.category.version if any(self.named(job)) else ""
         with ExitStack() as stack:
             data = self._bytes(span) if job.small is None else await self._scaled(job, job.small, span, stack)
-            return await self._infer(model, job.runs_as, len(job.frames), data, parameters, version=version)
+            async with self._turns.take():
+                return await self._infer(model, job.runs_as, len(job.frames), data, parameters, version=version)
 
     def begin(self, job: Job, span: Span, done: Done) -> Call | None:
         """Begin a job as `run` does, but without a task; None where that cannot be: then `run` has to do it.
@@ -159,7 +160,7 @@ class Inference:
         Args:
             category: What to run.
             frames: Size of the batch.
-            timeout_s: Limit, the wait for a running job included; None: wait as long as Triton takes.
+            timeout_s: Limit, from when nothing else runs; None: wait as long as Triton takes.
             model: The category's model, if it is not served yet.
 
         Raises:
@@ -169,17 +170,17 @@ class Inference:
         size = frames * frame_bytes(category.shape, category.dtype)
         model = model or self._catalogue.current(category.model, category.version)
         check_takes(model, category)
-        try:
-            async with asyncio.timeout(timeout_s):
+        with ExitStack() as stack:
+            try:
+                data = self._bytes(stack.enter_context(self._arena.lend(size)))
+            except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
+                data = memoryview(bytes(size))
+            async with self._turns.take(alone=True):
                 try:
-                    with self._arena.lend(size) as span:
-                        await self._infer(model, category, frames, self._bytes(span), version=model.version, alone=True)
-                except ArenaFull:  # waiting frames hold it all; the model can be warmed all the same
-                    await self._infer(
-                        model, category, frames, memoryview(bytes(size)), version=model.version, alone=True
-                    )
-        except TimeoutError:
-            raise BackendError(f"no answer within {timeout_s:g} s", "DEADLINE_EXCEEDED") from None
+                    async with asyncio.timeout(timeout_s):
+                        await self._infer(model, category, frames, data, version=model.version)
+                except TimeoutError:
+                    raise BackendError(f"no answer within {timeout_s:g} s", "DEADLINE_EXCEEDED") from None
 
     # ------------------------------------------------------------ the call itself
 
@@ -192,11 +193,10 @@ class Inference:
         parameters: Mapping[str, int] = NO_PARAMETERS,
         *,
         version: str,
-        alone: bool = False,
     ) -> Outputs:
         """Run `frames` frames that lie back to back in `data` and check that each has its answer.
 
-        With an empty `version`, on whichever Triton serves. `alone`: while no job is under way.
+        Whoever calls this has the turn. With an empty `version`, on whichever Triton serves.
 
         Raises:
             BackendError: Triton's, or ours when the reply has not one row per frame.
@@ -213,8 +213,7 @@ class Inference:
             data=data,
             parameters=parameters,
         )
-        async with self._turns.take(alone=alone):
-            outputs = await self._send(call, model, frames)
+        outputs = await self._send(call, model, frames)
         ran = replace(category, version=outputs.version)
         outputs.first = not self.warmth.knows(ran, frames)
         self.warmth.note(ran, frames)

@@ -9,9 +9,9 @@ good. A job can also fail because of what is in its frames, which is nobody's fa
                                                           └─> refused too: failed ── unload, load, warm ──> served
                                                                               └─ growing pauses ─┘
 
-The probe is part of the job that failed: the engine has not been told of its end yet, so nothing else runs on the
-device. Frames of a failed model fail at once, with the reason; other models go on. A wanted model that somebody unloads
-is taken care of likewise.
+The probe is part of the job that failed: the engine has not been told of its end yet, so nothing else is begun. A job
+that was sent ahead of that end runs first, and the probe's time begins when it is over. Frames of a failed model fail
+at once, with the reason; other models go on. A wanted model that somebody unloads is taken care of likewise.
 """
 
 from __future__ import annotations

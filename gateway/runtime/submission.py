@@ -59,9 +59,11 @@ class Submission:
             record.refused[error.code] += count
             raise
         parts.delivery.expect(body, timestamp_ms)
-        actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
-        parts.arena.unreserve()
-        tickets = parts.delivery.issued()
+        try:
+            actions = parts.driver.post(FramesArrived(stream_id, count, deadline_ns))
+        finally:  # also where the engine fails: what waits holds no more than that
+            parts.arena.unreserve()
+            tickets = parts.delivery.issued()
         if len(tickets) != count:  # none were taken
             self._raise_refusal(actions, record, count)
         if timestamp_ms is not None:

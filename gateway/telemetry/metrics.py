@@ -107,7 +107,9 @@ class Metrics:
         Info("framegate_build", "The running gateway", registry=self.registry).info({"version": version})
         ProcessCollector(registry=self.registry)
         self.registrations = self._counter("registrations", "Registrations answered, by result", "result")
-        self.early = self._counter("jobs_early", "Jobs sent before their joint to an idle device", "model")
+        self.early = self._counter(
+            "jobs_early", "Jobs sent before their joint: to an idle device, or full and ahead of a job's end", "model"
+        )
         self.ahead = self._counter(
             "jobs_sent_ahead", "Jobs sent to Triton before the one ahead of them had ended", "model"
         )

@@ -16,7 +16,6 @@ What goes wrong is raised as `BackendError` with Triton's own words.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tritonclient.grpc.aio as triton
@@ -43,13 +42,6 @@ from gateway.triton.types import (
 T = TypeVar("T")
 
 _STATUS_PREFIX = "StatusCode."
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
-    """A call of which only the offset of its frames is missing, see `TritonClient.prepare`."""
-
-    request: bytes
 
 
 class TritonClient:
@@ -228,18 +220,16 @@ class TritonClient:
         arrays = {tensor.name: to_array(tensor.datatype, tensor.shape, tensor.data) for tensor in outputs}
         return Outputs(arrays, version)
 
-    def prepare(self, call: InferenceCall) -> PreparedCall | None:
+    def prepare(self, call: InferenceCall) -> bytes | None:
         """Return what `begin` takes for calls as this one, wherever their frames lie; None if it cannot run such calls.
 
         It can where calls go over HTTP and all outputs come in the answer.
         """
         if not self.over_http or self._http is None or call.room is not None:
             return None
-        return PreparedCall(self._http.prepare(call, call.data)) if isinstance(call.data, InSharedMemory) else None
+        return self._http.prepare(call, call.data) if isinstance(call.data, InSharedMemory) else None
 
-    def begin(
-        self, prepared: PreparedCall, offset: int, done: Callable[[Outputs | BaseException], None]
-    ) -> UnderWay | None:
+    def begin(self, prepared: bytes, offset: int, done: Callable[[Outputs | BaseException], None]) -> UnderWay | None:
         """Run a batch that lies at `offset` of the region, as `infer` does, but without a task.
 
         Returns:
@@ -252,7 +242,7 @@ class TritonClient:
         """
         if not self.over_http or self._http is None:
             return None
-        return self._http.begin(prepared.request, offset, done)
+        return self._http.begin(prepared, offset, done)
 
     async def pass_through(self, call: RawCall) -> tuple[str, list[Tensor]]:
         """Run one call as it came; return the version that ran and its outputs as they come. Otherwise as `infer`."""

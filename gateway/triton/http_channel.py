@@ -3,12 +3,19 @@
 A call of `grpc.aio` costs two and a half times the CPU time of one here (docs/decisions/0025-lean-transport.md), most
 of which goes into its own threads and messages. Nothing here retries either: a connection is opened again only if it
 was found closed before anything was sent. Triton may have run what was.
+
+Two connections are kept open, as there may be two jobs in Triton's hands: one that had to connect first could be
+overtaken on its way. Where one has to all the same, whatever comes after it waits until it has been sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
 from gateway.triton.http_connection import Answer, Heads, HttpConnection
 from gateway.triton.http_messages import Replies, Requests, knows_region
@@ -18,8 +25,17 @@ _CONNECT_S = 1.0
 #: A connection that was idle for longer is not used again: what stands in between may be about to close it, and a
 #: request that is under way then is lost. Proxies wait for a minute.
 _IDLE_S = 30.0
+#: Of a job that runs and one that is sent ahead of its end.
+_KEPT = 2
 #: Triton listens for gRPC some milliseconds before it does for HTTP.
 _TRIES, _PAUSE_S = 10, 0.05
+
+
+class UnderWay(Protocol):
+    """One call that `HttpChannel.begin` has begun."""
+
+    def cancel(self) -> None:
+        """Wait no more: whoever waits is told `CancelledError`, now. Not to be called after the end of the call."""
 
 
 class HttpChannel:
@@ -39,10 +55,19 @@ class HttpChannel:
         self._replies = Replies()
         self._heads = Heads()
         self._connections: set[HttpConnection] = set()
-        self._idle: list[HttpConnection] = []
+        #: The one that was used last comes last, and is used last: none grows old while calls come.
+        self._idle: deque[HttpConnection] = deque()
+        #: Had by whoever looks for a connection, one after the other, and how many do.
+        self._connecting = asyncio.Lock()
+        self._asking = 0
+        self._kept = 0
+        self._filling: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """Close all connections; calls in flight end as broken."""
+        self._kept = 0
+        if self._filling is not None:
+            self._filling.cancel()
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -71,8 +96,34 @@ class HttpChannel:
             offset: Of its first byte in the region.
             done: Called once, later, with the outputs or with what `infer` raises. By then the next call can begin.
         """
+        if self._asking:  # it may not overtake whoever came before
+            return None
         connection = self._idle_connection()
-        return None if connection is None else UnderWay(self, connection, prepared % offset, done)
+        self._fill_soon()
+        if connection is None:
+            return None
+        connection.begin(prepared % offset, partial(self._answered, connection, done))
+        return connection
+
+    def _answered(
+        self,
+        connection: HttpConnection,
+        done: Callable[[Outputs | BaseException], None],
+        answer: Answer | BaseException,
+    ) -> None:
+        """A call that was begun so is over."""
+        self._keep(connection)
+        if isinstance(answer, BaseException):
+            done(answer)
+            return
+        outputs: Outputs | BaseException
+        try:
+            outputs = self._replies.outputs(answer)
+        except BackendError as error:
+            outputs = error
+        except Exception as error:  # noqa: BLE001 - nobody would ever hear of the end of the call
+            outputs = BackendError(f"Triton's answer cannot be read: {error!r}")
+        done(outputs)
 
     async def why_not(self, region: str, timeout_s: float) -> str:
         """Return why calls that read `region` cannot be made here; empty if they can: it is a Triton that has it open.
@@ -84,6 +135,9 @@ class HttpChannel:
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._ask(region)
+                if knows_region(answer, region):
+                    self._kept = _KEPT
+                    await self._fill()
         except BackendError as error:
             return error.message
         except TimeoutError:
@@ -99,7 +153,12 @@ class HttpChannel:
         return await self._exchange(self._requests.region(region))
 
     async def _exchange(self, request: bytes) -> Answer:
-        connection = await self._free_connection()
+        self._asking += 1
+        try:
+            async with self._connecting:
+                connection = self._idle_connection() or await self._connect()
+        finally:
+            self._asking -= 1
         try:
             return await connection.exchange(request)
         finally:
@@ -113,21 +172,20 @@ class HttpChannel:
 
     def _idle_connection(self) -> HttpConnection | None:
         while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and asyncio.get_running_loop().time() - connection.idle_since_s < _IDLE_S:
+            connection = self._idle.popleft()
+            if _fit(connection):
                 return connection
-            connection.close()
-            self._connections.discard(connection)
+            self._drop(connection)
         return None
 
-    async def _free_connection(self) -> HttpConnection:
-        idle = self._idle_connection()
-        if idle is not None:
-            return idle
-        loop = asyncio.get_running_loop()
+    def _drop(self, connection: HttpConnection) -> None:
+        connection.close()
+        self._connections.discard(connection)
+
+    async def _connect(self) -> HttpConnection:
         try:
             async with asyncio.timeout(_CONNECT_S):
-                _, connection = await loop.create_connection(
+                _, connection = await asyncio.get_running_loop().create_connection(
                     lambda: HttpConnection(self._most_bytes, self._heads), *self._address
                 )
         except (OSError, TimeoutError) as error:
@@ -136,36 +194,25 @@ class HttpChannel:
         self._connections.add(connection)
         return connection
 
+    # ------------------------------------------------------------ connections that wait for calls
 
-class UnderWay:
-    """One call that `HttpChannel.begin` has begun."""
+    def _fill_soon(self) -> None:
+        """Have as many connections as are kept, soon: of a call that begins, before the next is sent ahead."""
+        while self._idle and not _fit(self._idle[0]):
+            self._drop(self._idle.popleft())
+        if len(self._connections) < self._kept and self._filling is None:
+            self._filling = asyncio.get_running_loop().create_task(self._fill())
+            self._filling.add_done_callback(self._filled)
 
-    __slots__ = ("_channel", "_connection", "_done")
+    def _filled(self, _task: asyncio.Task[None]) -> None:
+        self._filling = None
 
-    def __init__(
-        self,
-        channel: HttpChannel,
-        connection: HttpConnection,
-        request: bytes,
-        done: Callable[[Outputs | BaseException], None],
-    ) -> None:
-        self._channel = channel
-        self._connection = connection
-        self._done = done
-        connection.begin(request, self._answered)
+    async def _fill(self) -> None:
+        with suppress(BackendError):  # whoever needs one hears of it
+            for _ in range(self._kept - len(self._connections)):
+                self._keep(await self._connect())
 
-    def cancel(self) -> None:
-        """Wait no more: `done` is called now, with `CancelledError`."""
-        self._connection.cancel()
 
-    def _answered(self, answer: Answer | BaseException) -> None:
-        self._channel._keep(self._connection)
-        if isinstance(answer, BaseException):
-            self._done(answer)
-            return
-        outputs: Outputs | BaseException
-        try:
-            outputs = self._channel._replies.outputs(answer)
-        except BackendError as error:
-            outputs = error
-        self._done(outputs)
+def _fit(connection: HttpConnection) -> bool:
+    """Whether an idle connection can be used."""
+    return connection.usable and asyncio.get_running_loop().time() - connection.idle_since_s < _IDLE_S

@@ -203,7 +203,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _parse(self, data: memoryview) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fault = self._fault or _broken(f"what came is not HTTP: {error}")
         if self._whole is not None:
             self._end_parsed(self._whole)

@@ -107,5 +107,6 @@ class Bare:
 
 def errors_in(log):
     """Return what was logged as an error; but for what grpc says of two loops in one process."""
-    errors = [record for record in log.records if record.levelno >= logging.ERROR]
+    records = [*log.get_records("call"), *log.get_records("teardown")]  # `records` alone forgets one for the other
+    errors = [record for record in records if record.levelno >= logging.ERROR]
     return [record for record in errors if "PollerCompletionQueue" not in record.getMessage()]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gateway.api.connection import HEAD_BYTES
-from tests.api.served import FRAME, Served, wait_until
+from tests.api.served import FRAME, Served, books, wait_until
 from tests.api.test_bad_clients import head, read_answer, rss_bytes
 
 MIB = 1 << 20
@@ -148,4 +148,57 @@ def test_a_fault_of_ours_in_such_a_call_is_answered_and_logged(served, monkeypat
             assert (status, "broken" in str(document)) == (500, False)
         assert "unexpected error while answering POST" in caplog.text
         connection.sendall(head("POST", stream["frames_url"], "Content-Length: 192") + FRAME)
+        assert read_answer(connection)[0] == 200
+
+
+@pytest.mark.parametrize("target", [b"POST http://host HTTP/1.1", b"CONNECT host:1 HTTP/1.1", b"POST http:// HTTP/1.1"])
+@pytest.mark.parametrize("behind", [False, True], ids=["first", "pipelined"])
+@pytest.mark.usefixtures("no_error_is_logged")
+def test_a_large_body_behind_a_target_that_cannot_be_is_refused_and_nothing_is_logged(served, target, behind):
+    """And the call that runs meanwhile does not get that body for its own."""
+    with served.stream() as stream, served.connect() as connection:
+        bad = target + b"\r\nHost: x\r\nContent-Length: 40000\r\n\r\n" + bytes(40_000)
+        if behind:
+            connection.sendall(head("POST", stream["frames_url"], f"Content-Length: {len(FRAME)}") + FRAME + bad)
+        else:
+            connection.sendall(bad)
+        data = b""
+        while part := connection.recv(1 << 16):
+            data += part
+        assert b"HTTP/1.1 400 " in data
+        wait_until(lambda: books(served, stream)["in_flight"] == 0, "it did not end")
+
+
+@pytest.mark.usefixtures("no_error_is_logged")
+def test_a_websocket_behind_a_call_that_runs_does_not_get_its_answer(served):
+    """An answer written into a WebSocket would be no frame of it: the handshake is taken for a call, as it may be."""
+    served.stand_in.delay_s = lambda call: 0.1
+    try:
+        with served.stream() as stream, served.connect() as connection:
+            call = head("POST", stream["frames_url"], f"Content-Length: {len(FRAME)}") + FRAME
+            upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+            path = f"/v1/streams/{stream['stream_id']}/ws"
+            connection.sendall(call + head("GET", path, *upgrade, f"Sec-WebSocket-Key: {'A' * 22}=="))
+            data = b""
+            while len(re.findall(rb"HTTP/1.1 (?:200|4\d\d) ", data)) < 2:
+                data += connection.recv(1 << 16) or pytest.fail(f"the connection was closed after {data!r}")
+            assert re.findall(rb"HTTP/1.1 (\d+) ", data) == [b"200", b"426"]
+    finally:
+        served.stand_in.delay_s = lambda call: 0.0
+
+
+def test_a_body_that_comes_byte_by_byte_is_kept_in_few_pieces(served):
+    """Each would take a hundred times the memory that counts."""
+    with served.stream() as stream, served.connect() as connection:
+        connection.setsockopt(6, 1, 1)  # TCP_NODELAY
+        connection.sendall(head("POST", stream["frames_url"], f"Content-Length: {len(FRAME)}"))
+        for number in range(100):
+            connection.sendall(FRAME[number : number + 1])
+            time.sleep(0.001)
+
+        def pieces():
+            return [len(each.cycle._pieces) for each in served.server.server_state.connections if each.cycle]
+
+        assert max(served.call(pieces)) <= 2
+        connection.sendall(FRAME[100:])
         assert read_answer(connection)[0] == 200

@@ -272,6 +272,8 @@ def test_an_engine_that_fails_is_said_frame_by_frame(caplog):
             served.call(served.gateway._parts.delivery.give_up)
             for each in answers(socket, 2):
                 assert each["error"]["code"] == "engine_failed"
+    assert "the engine failed" in caplog.text
+    caplog.clear()
 
 
 def test_a_large_output_comes_as_one_message_all_the_same():

@@ -128,8 +128,21 @@ def test_the_beginning_of_a_message_does_not_keep_the_packet_that_it_came_in():
     packet = frame(1, bytes(300)) + frame(2, bytes(200))[:20]
     split(splitter, packet)
     [piece] = splitter._pieces
-    assert isinstance(piece, bytes)
+    assert not isinstance(piece, memoryview)
     assert len(piece) == 12
+
+
+def test_a_message_in_very_many_pieces_is_kept_in_few():
+    """Each packet would cost more than the one before it, and each byte a hundred times its memory."""
+    splitter = Splitter(1 << 16)
+    payload = bytes(range(250)) * 80
+    data = frame(2, payload)
+    for number in range(len(data) - 1):
+        assert list(splitter.feed(data[number : number + 1])) == []
+        assert splitter.held in {number + 1, number - 3}, "of a header that is complete, the mask is left"
+    assert len(splitter._pieces) < 10
+    [body] = splitter.feed(data[-1:])
+    assert content(body) == payload
 
 
 LARGE = 1 << 16

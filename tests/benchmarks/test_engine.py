@@ -54,4 +54,7 @@ def test_the_engine_is_measured_with_and_without_a_plan():
     assert engine.handle_frame_us(streams=2, rounds=2) > 0
     assert engine.handle_frame_us(streams=2, rounds=2, frames=10) > 0
     assert engine.handle_job_us(rounds=1) > 0
+    assert engine.shipped_ahead_ns() > 0
+    assert engine.handle_frame_us(streams=2, rounds=2, send_ahead_ns=engine.shipped_ahead_ns()) > 0
+    assert engine.handle_job_ahead_us(rounds=1) > 0, "some are sent ahead"
     assert engine.simulator_frames_per_s(streams=2, seconds=1) > 0

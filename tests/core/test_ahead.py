@@ -6,6 +6,7 @@ import pytest
 
 from gateway.core.actions import Admitted, DeliverFrames, DropFrames, PlanStale, RetryFrames, StartJob
 from gateway.core.ahead import Ahead
+from gateway.core.batch import Batch
 from gateway.core.course import Course
 from gateway.core.device import Device
 from gateway.core.events import (
@@ -265,6 +266,20 @@ class TestFullWindows:
         assert not gate.at(3)
         gate.frames(3.5, "c")
         assert names(only(gate.finish(4, first), StartJob).job) == ["c"]
+
+    def test_its_answer_may_come_first_and_it_was_out_of_turn_all_the_same(self):
+        """A plan of before that allows for less must not be taken."""
+        gate = self.drive()
+        gate.register(0, a=make_spec(deadline=800), c=make_spec(deadline=800, model="o"))
+        first = only(gate.frames(1, "c"), StartJob).job
+        gate.frames(1.5, "a", "a")
+        course, device = gate.engine._promises.course, gate.engine._device
+        record, waits = course.started, Batch(9, make_category(), (0, 10 * MS))
+        job = only(gate.at(3), StartJob).job
+        only(gate.finish(3.8, job), DeliverFrames)
+        assert device.running == first
+        assert not course.follows_edf(record, 4 * MS, device, waits, 4 * MS)
+        assert course.follows_edf(record, 5 * MS, device, waits, 4 * MS)
 
 
 class TestEnds:

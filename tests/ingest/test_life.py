@@ -1,6 +1,8 @@
 """Processes that come and go: what a killed one takes with it, and that nobody is left behind."""
 
+import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -13,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.ingest import worker
+from gateway.ingest import wire, worker
 from tests.api.served import FRAME, Served, books, wait_until
-from tests.api.sockets import answer, socket_of
+from tests.api.sockets import answer, code_of_close, socket_of
 from tests.api.test_serve import (  # noqa: F401 - fixtures among them
     environment,
     failure,
@@ -168,6 +170,93 @@ def test_one_that_stands_still_is_ended_and_started_again(monkeypatch):
         wait_until(lambda: victim.figures.starts == 3 and victim.listening, "it was not started again")
         with served.stream() as stream:
             assert served.http.post(stream["frames_url"], content=FRAME).status_code == 200
+
+
+def refuse(*_arguments):
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_a_system_that_refuses_memory_at_the_start_is_said_at_once(monkeypatch):
+    monkeypatch.setattr(worker.Staging, "create", refuse)
+    served = Served(server={"ingest_workers": 2})
+    with pytest.raises(AssertionError, match="ended before it listened"):
+        served.start()
+    served._thread.join(20)
+    assert not served._thread.is_alive()
+
+
+def test_one_that_cannot_be_started_again_is_tried_until_it_can(monkeypatch):
+    with Served(server={"ingest_workers": 1}) as served:
+        victim = served.server.workers[0]
+        tried = []
+        with monkeypatch.context() as refusing:
+            refusing.setattr(worker.Staging, "create", lambda size: refuse(tried.append(size)))
+            os.kill(victim.pid, signal.SIGKILL)
+            wait_until(lambda: len(tried) >= 2, "it was given up")
+        wait_until(lambda: victim.listening, "it was not started again")
+        with served.stream() as stream:
+            assert served.http.post(stream["frames_url"], content=FRAME).status_code == 200
+    assert staging_areas() == 0
+
+
+def test_one_that_is_ended_while_it_is_started_is_not_waited_for(monkeypatch):
+    with Served(server={"ingest_workers": 1}) as served:
+        victim = served.server.workers[0]
+        may_start, starting, stuck = threading.Event(), threading.Event(), []
+
+        def spawn(channel, staging):
+            starting.set()
+            may_start.wait(10)
+            stuck.append(subprocess.Popen(["/bin/sleep", "60"]))
+            return stuck[0]
+
+        monkeypatch.setattr(worker, "_spawn", spawn)
+        os.kill(victim.pid, signal.SIGKILL)
+        assert starting.wait(10)
+        served.call(victim.kill)
+        may_start.set()
+        served.run(asyncio.wait_for(victim.ended(), 5))
+        assert stuck[0].returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("what", ["cancel", "result_parts"])
+def test_a_fault_of_ours_costs_the_connection_and_nothing_waits_for_ever(monkeypatch, what):
+    """The engine fails while frames are cancelled; a result cannot be said."""
+
+    def fail(*_arguments):
+        raise RuntimeError("on purpose")
+
+    with Served(server={"ingest_workers": 1}) as served:
+        victim = served.server.workers[0]
+        served.stand_in.delay_s = lambda call: 0.3
+        with served.stream(burst=2, period_ms=5_000, deadline_ms=5_000) as stream, monkeypatch.context() as failing:
+            with socket_of(served, stream) as opened:
+                opened.send(FRAME * 2)
+                wait_until(lambda: books(served, stream)["accepted"] == 2, "they did not come in")
+                if what == "cancel":
+                    failing.setattr(served.gateway, "cancel", fail)
+                    os.kill(victim.pid, signal.SIGKILL)
+                else:
+                    failing.setattr(wire, "result_parts", fail)
+                assert code_of_close(opened)[0] == 1006
+            wait_until(lambda: victim.figures.starts == 2 and victim.listening, "it was not started again")
+            failing.undo()
+            assert served.http.get("/v2/health/live").status_code == 200
+
+
+def test_a_process_that_says_too_much_at_once_is_ended():
+    with Served(server={"ingest_workers": 1}) as served:
+        victim = served.server.workers[0]
+        served.call(victim._link.data_received, b"\xff\xff\xff\x7f\x01")
+        wait_until(lambda: victim.figures.starts == 2 and victim.listening, "it was not started again")
+
+
+def test_a_folder_whose_name_is_too_long_for_a_socket_is_named(triton, profile_file, tmp_path):  # noqa: F811
+    folder = tmp_path / ("f" * 100)
+    folder.mkdir()
+    said = failure("--triton", triton.url, "--profile", profile_file, *OPTIONS, TMPDIR=str(folder))
+    assert "set TMPDIR to a folder with a shorter name" in said
+    assert not list(folder.iterdir())
 
 
 OPTIONS = ("--ingest-workers", 2, "--arena-mb", 8)

@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,3 +59,15 @@ def test_another_process_sees_what_was_written():
     assert bytes(reader.view[10:13]) == b"abc"
     for each in (writer, reader):
         each.close()
+
+
+def test_nobody_can_make_it_smaller():
+    """Whoever reads memory that was cut off from a mapping is ended by the system."""
+    import os
+
+    staging = Staging.create(2 * PAGE)
+    for size in (PAGE, 3 * PAGE):
+        with pytest.raises(PermissionError):
+            os.ftruncate(staging.fd, size)
+    assert bytes(staging.view[PAGE : PAGE + 1]) == b"\0"
+    staging.close()

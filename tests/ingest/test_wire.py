@@ -22,6 +22,13 @@ def test_messages_arrive_whole_wherever_they_are_cut(sent, cuts):
     assert found == sent
 
 
+def test_a_message_over_the_limit_is_refused_before_it_is_here():
+    messages = wire.Messages(limit_bytes=100)
+    assert [bytes(each) for each in messages.feed(wire.message(bytes(96)))] == [bytes(96)]
+    with pytest.raises(wire.TooLongError, match="101 bytes"):
+        list(messages.feed(wire.message(bytes(97))[:4]))
+
+
 def result(**fields):
     defaults = {
         "stream_id": "",

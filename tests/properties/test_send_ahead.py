@@ -75,7 +75,7 @@ def differs(seed, most, lead, **options):
     return course(with_it) != course(without) or taken[0] != taken[1]
 
 
-@settings(max_examples=600)
+@settings(max_examples=150)
 @given(SEEDS, MOST, LEADS, MISSING, SHORTER, st.integers(0, 2))
 def test_plain_edf_runs_the_same_jobs_at_the_same_instants(seed, most, lead, missing, shorter, best_effort):
     """Whatever is asked of it, far too much as well: frames that are given up are the same."""
@@ -83,21 +83,21 @@ def test_plain_edf_runs_the_same_jobs_at_the_same_instants(seed, most, lead, mis
     assert not differs(seed, most, lead, kind=Unchecked, **options)
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(SEEDS, MOST, LEADS, MISSING, SHORTER, st.integers(0, 2))
 def test_under_the_sporadic_test_likewise(seed, most, lead, missing, shorter, best_effort):
     options = {"missing": missing, "shorter": shorter, "best_effort": best_effort, "unbounded": 3}
     assert not differs(seed, most, lead, config={"admission_test": "sporadic"}, **options)
 
 
-@settings(max_examples=600)
+@settings(max_examples=150)
 @given(SEEDS, MOST, LEADS, MISSING, SHORTER, st.integers(0, 2))
 def test_by_a_plan_likewise(seed, most, lead, missing, shorter, best_effort):
     options = {"missing": missing, "shorter": shorter, "best_effort": best_effort}
     assert not differs(seed, most, lead, **options)
 
 
-@settings(max_examples=800)
+@settings(max_examples=200)
 @given(SEEDS, MOST, LEADS, MISSING, SHORTER, DELAYS)
 def test_by_a_plan_an_admitted_set_misses_nothing(seed, most, lead, missing, shorter, delay):
     """Joining and leaving, plans of a moment ago, best effort, and streams that break their contracts."""
@@ -108,7 +108,7 @@ def test_by_a_plan_an_admitted_set_misses_nothing(seed, most, lead, missing, sho
     assert not rig.bad
 
 
-@settings(max_examples=1_200)
+@settings(max_examples=300)
 @given(SEEDS, MOST, LEADS, MISSING, SHORTER, DELAYS)
 def test_under_the_sporadic_test_an_admitted_set_misses_nothing(seed, most, lead, missing, shorter, delay):
     options = {"missing": missing, "shorter": shorter, "plan_delay": delay, "best_effort": seed % 3}
@@ -117,7 +117,7 @@ def test_under_the_sporadic_test_an_admitted_set_misses_nothing(seed, most, lead
     assert not rig.bad
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(SEEDS, MOST, LEADS, MISSING, SHORTER, DELAYS)
 def test_plans_may_come_and_go(seed, most, lead, missing, shorter, delay):
     """`auto` goes from the exact test to the sporadic one and back."""

@@ -51,6 +51,19 @@ def test_a_mask_goes_on_across_pieces_of_any_length(size, first):
     assert frames_of(body, size, 1) == [data]
 
 
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+@pytest.mark.parametrize("shift", [0, 1, 8])
+def test_words_are_unmasked_as_bytes_are(first, shift):
+    """Pieces that lie at multiples of 8 and others, behind a frame after which the mask begins anywhere."""
+    data = np.random.default_rng(first).integers(0, 256, first + 2 * _ROW_BYTES, np.uint8).tobytes()
+    hidden = masked(data)
+    body = MaskedBody([hidden[:first], memoryview(bytes(shift) + hidden[first:])[shift:]], MASK)
+    slots = [bytearray(first), bytearray(2 * _ROW_BYTES)]
+    for slot in slots:
+        body.fill(memoryview(slot))
+    assert b"".join(slots) == data
+
+
 def test_a_slot_is_filled_and_nothing_beside_it():
     memory = memoryview(bytearray(b"." * 20))
     body = MaskedBody([masked(b"abcdefgh")], MASK)

@@ -514,3 +514,20 @@ def test_a_name_that_could_lead_out_of_the_repository_is_never_sent_to_triton() 
             await test(gateway, triton)
 
     asyncio.run(main())
+
+
+def test_a_frame_on_which_the_engine_fails_leaves_nothing_behind() -> None:
+    async def test(gateway: Gateway, triton: StandIn) -> None:
+        record = await admitted(gateway)
+        parts = gateway._parts
+
+        def fails(event: object, now_ns: int) -> None:
+            raise ValueError(event)
+
+        parts.driver.engine.handle = fails  # type: ignore[assignment, method-assign]
+        with pytest.raises(ValueError, match="FramesArrived"):
+            gateway.submit(record.stream_id, frame(1))
+        assert gateway.arena.batches == 0
+        assert parts.delivery._body.size == 0
+
+    run(test)

@@ -47,6 +47,8 @@ class Server:
         requests: What came: (path, headers, body).
         connections: How many there were.
         open: How many there are.
+        writers: One for each connection.
+        peers: Of each request, the port that it came from.
     """
 
     def __init__(self, *answers: bytes, pieces: int = 0) -> None:
@@ -54,7 +56,12 @@ class Server:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.connections = self.open = 0
         self.writers: list[asyncio.StreamWriter] = []
+        self.peers: list[int] = []
         self._pieces = pieces
+
+    def release(self, told: bytes) -> None:
+        """Answer what was met with silence, on the first connection."""
+        self.writers[0].write(told)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -67,6 +74,7 @@ class Server:
                 headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 self.requests.append((first.split(" ")[1], headers, body))
+                self.peers.append(writer.get_extra_info("peername")[1])
                 told = self.answers.pop(0)
                 if told == CLOSE:
                     return
@@ -337,6 +345,7 @@ def document(**output: Any) -> bytes:
         document(parameters={"binary_data_size": -4}),
         document(parameters=[]),
         document(shape=["a"], parameters={"binary_data_size": 0}),
+        document(shape=[1 << 70, 0], parameters={"binary_data_size": 0}),
         document(datatype="INT5", parameters={"binary_data_size": 0}),
         document(data=[1]),
         message(b'{"model_version": "1", "outputs": []}', 200, "Inference-Header-Content-Length: 3"),
@@ -349,8 +358,28 @@ def test_an_answer_that_is_none_fails_that_call_alone(reply: bytes) -> None:
             await channel.infer(*call())
         assert not failure.value.unreachable
         assert await total(channel) == 9
+        failed = await (await begun(channel))
+        assert isinstance(failed, BackendError)
+        assert failed.message == failure.value.message
+        assert await total(channel) == 8
 
-    run(test, reply, answer(9))
+    run(test, reply, answer(9), reply, answer(8))
+
+
+def test_another_protocol_is_no_answer() -> None:
+    """The parser says so in another way than of what it cannot read."""
+
+    async def test(channel: HttpChannel, server: Server) -> None:
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        with pytest.raises(BackendError, match="not HTTP") as failure:
+            await channel.infer(*call())
+        assert failure.value.unreachable
+        assert await total(channel) == 5
+        assert faults == []
+
+    switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\nhello"
+    assert run(test, switch, answer(5)).connections == 2
 
 
 @pytest.mark.parametrize(
@@ -685,6 +714,23 @@ def test_by_the_end_of_a_call_its_connection_takes_the_next() -> None:
     assert run(test, *map(answer, (1, 2, 3, 4))).connections == 1
 
 
+def test_a_fault_that_nobody_foresaw_ends_that_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await total(channel) == 1
+
+        def fails(*_: Any) -> Any:
+            raise MemoryError("no more")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(channel._replies, "outputs", fails)
+            ended = await (await begun(channel))
+        assert isinstance(ended, BackendError)
+        assert "no more" in ended.message
+        assert await total(channel) == 3
+
+    assert run(test, answer(1), answer(2), answer(3)).connections == 1
+
+
 @pytest.mark.parametrize("how", ["cancelled", "broken"])
 def test_a_call_that_is_not_answered_ends_once(how: str) -> None:
     async def test(channel: HttpChannel, server: Server) -> None:
@@ -702,3 +748,79 @@ def test_a_call_that_is_not_answered_ends_once(how: str) -> None:
         assert await total(channel) == 3
 
     assert run(test, answer(1), SILENCE, answer(3)).connections == 2
+
+
+# ---------------------------------------------------------------- two at one time
+
+REGION = message(b'[{"name": "region"}]')
+
+
+async def sent(server: Server, count: int) -> None:
+    while len(server.requests) < count:
+        await asyncio.sleep(0.001)
+
+
+def test_once_the_endpoint_is_found_right_two_calls_can_begin_at_once() -> None:
+    """And go on to: whichever comes first uses the one that was idle for longer, so that neither grows old."""
+
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await channel.why_not("region", 5) == ""
+        for value in range(3):
+            server.answers = [answer(value), answer(value)]
+            for ended in [await begun(channel), await begun(channel)]:
+                assert (await ended)["sum"].tolist() == [[value]]
+        server.answers = [answer(1), answer(2)]
+        assert [await total(channel), await total(channel)] == [1, 2]
+        assert len(set(server.peers[-2:])) == 2
+
+    assert run(test, REGION).connections == 2
+
+
+def test_one_that_is_lost_is_opened_again_while_the_next_call_runs() -> None:
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await channel.why_not("region", 5) == ""
+        server.writers[0].close()
+        while server.open == 2:
+            await asyncio.sleep(0.001)
+        server.answers = [SILENCE, answer(7)]
+        first = await begun(channel)
+        while server.connections < 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        assert (await (await begun(channel)))["sum"].tolist() == [[7]]
+        first.under_way.cancel()  # type: ignore[attr-defined]
+
+    run(test, REGION)
+
+
+def test_calls_get_their_connections_in_the_order_in_which_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has to connect first is not overtaken by the next, which finds a connection that was freed meanwhile."""
+
+    async def test(channel: HttpChannel, server: Server) -> None:
+        assert await total(channel) == 1
+        running = await begun(channel)
+        await sent(server, 2)
+        asked, data = call()
+        loop = asyncio.get_running_loop()
+        prepared, connecting, connect = channel.prepare(asked, data), asyncio.Event(), loop.create_connection
+
+        async def slowly(*arguments: Any) -> Any:
+            await connecting.wait()
+            return await connect(*arguments)
+
+        monkeypatch.setattr(loop, "create_connection", slowly)
+        second = asyncio.create_task(channel.infer(*call(version="2")))
+        await asyncio.sleep(0)
+        server.answers += [answer(3), answer(4)]
+        server.release(answer(2))
+        await running
+        assert channel.begin(prepared, data.offset, lambda _: None) is None
+        third = asyncio.create_task(channel.infer(*call(version="3")))
+        await asyncio.sleep(0.01)
+        assert len(server.requests) == 2
+        connecting.set()
+        await second
+        await third
+        assert [path.split("/")[5] for path, _, _ in server.requests[2:]] == ["2", "3"]
+
+    run(test, answer(1), SILENCE)

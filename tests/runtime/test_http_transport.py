@@ -73,7 +73,7 @@ def test_frames_and_outputs_of_known_size_go_through_shared_memory() -> None:
                 assert result.outputs["blob"].shape == (BLOB,)
         assert ways(triton) == {"http, shm"}
         assert triton.http.written == 3 * len(triton.log("infer"))
-        assert triton.http.connections == 1
+        assert triton.http.connections == 2
         assert gateway.arena.batches == 0
 
     run(test, Model("echo", **FIXED))

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.core.events import SerialModels
 from gateway.core.types import OnLate, Outcome
+from gateway.runtime import repairs
 from gateway.runtime.call_turns import CallTurns
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.models import Catalogue
@@ -101,6 +102,31 @@ def test_one_that_is_refused_leaves_the_next_one_running() -> None:
         triton.indigestible = lambda frames: "poison" if frames[0, 0] == 0 else ""
         first, second = await one_after_the_other(gateway)
         assert (first.outcome, second.outcome) == (Outcome.FAILED, Outcome.MET)
+
+    run(test)
+
+
+def test_a_model_is_not_broken_because_its_examination_waited_for_the_job_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That one is in Triton already, and takes longer than the examination may."""
+    monkeypatch.setattr(repairs, "_PROBE_LIMIT_S", EXECUTION_S)
+    monkeypatch.setattr(repairs, "_PROBE_LIMIT_FACTOR", 0)
+
+    async def test(gateway: Gateway, triton: StandIn) -> None:
+        triton.indigestible = lambda frames: "poison" if frames[0, 0] == 66 else ""
+        triton.delay_s = lambda call: {1: EXECUTION_S, 2: 3 * EXECUTION_S}.get(len(triton.log("infer")), 0.0)
+        record = await admitted(gateway, period_ms=1_000, deadline_ms=3_000, on_late=OnLate.SERVE)
+        tickets = [gateway.submit(record.stream_id, frame(value))[0] for value in (66, 1)]
+        first, second = [await ticket.result for ticket in tickets]
+        assert (first.outcome, first.reason) == (Outcome.FAILED, "poison")
+        assert second.outcome is Outcome.MET
+        refused, behind, probe = triton.log("infer")
+        assert refused.ended is not None
+        assert behind.ended is not None
+        assert behind.began < refused.ended, "else there was nothing to wait for"
+        assert probe.began >= behind.ended
+        assert triton.log("unload") == []
 
     run(test)
 
