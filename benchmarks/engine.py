@@ -113,11 +113,17 @@ def _start(actions: list[Action]) -> Job | None:
     return None
 
 
-def handle_job_us(rounds: int = 300) -> float:
-    """`Engine.handle` of one `JobFinished` of 8 frames that starts the next job, in us."""
-    engine = Engine(_profile(0.2, most=8))
+def _engine_with_jobs_of_8(profile: Profile, config: EngineConfig) -> Engine:
+    """Four streams that may send 24 frames at a time."""
+    engine = Engine(profile, config)
     for i, spec in enumerate(_specs(4, 1000, 2000, None)):
         engine.handle(RegisterStream(f"s{i}", replace(spec, burst=24)), 0)
+    return engine
+
+
+def handle_job_us(rounds: int = 300) -> float:
+    """`Engine.handle` of one `JobFinished` of 8 frames that starts the next job, in us."""
+    engine = _engine_with_jobs_of_8(_profile(0.2, most=8), EngineConfig())
     spent_us: list[float] = []
     now_ns = 0
     for _ in range(rounds):
@@ -137,9 +143,7 @@ def handle_job_us(rounds: int = 300) -> float:
 
 def handle_job_ahead_us(rounds: int = 300) -> float:
     """What a job of 8 frames costs that is sent ahead: `Engine.handle` of the wake-up for it and of its end, in us."""
-    engine = Engine(_profile(2.0, most=8), EngineConfig(send_ahead_ns=shipped_ahead_ns()))
-    for i, spec in enumerate(_specs(4, 1000, 2000, None)):
-        engine.handle(RegisterStream(f"s{i}", replace(spec, burst=24)), 0)
+    engine = _engine_with_jobs_of_8(_profile(2.0, most=8), EngineConfig(send_ahead_ns=shipped_ahead_ns()))
     spent_us: list[float] = []
     now_ns = 0
     for _ in range(rounds):
