@@ -58,7 +58,7 @@ class Served:
 
     Attributes:
         stand_in: The Triton behind it, to be scripted.
-        gateway, metrics, server: The parts, to be looked at; use `run` for what needs their loop.
+        gateway, metrics, server: The parts, to be looked at; `run` and `call` for what walks through their state.
     """
 
     def __init__(self, *models: Model, served=None, times=TIMES, swaps=(), with_triton=True, **settings):
@@ -135,6 +135,13 @@ class Served:
             return function(*arguments)
 
         return self.run(called())
+
+    def view(self):
+        """Return the engine as it stands: taken on the gateway's loop, as nothing may change meanwhile."""
+        return self.call(self.gateway.view)
+
+    def wait_until_running(self):
+        wait_until(lambda: self.view().running, "the device is not busy")
 
     def connect(self):
         """Return a bare connection."""

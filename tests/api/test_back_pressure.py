@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.api.served import FRAME, Served, books, echo, problem, v2_error, wait_until
+from tests.api.served import FRAME, Served, books, echo, problem, v2_error
 from tests.api.sockets import answer, answers, socket_of
 from tests.api.v2_support import binary, infer, tensor
 
@@ -70,7 +70,7 @@ def test_too_many_best_effort_frames():
         loose = {"service_class": "best_effort", "period_ms": 10, "deadline_ms": 5_000}
         with served.stream(**loose) as stream, served.stream(deadline_ms=5_000) as camera:
             served.http.post(stream["frames_url"], params={"wait": "false"}, content=FRAME)
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+            served.wait_until_running()
             assert (
                 served.http.post(stream["frames_url"], params={"wait": "false"}, content=FRAME * 4).status_code == 202
             )

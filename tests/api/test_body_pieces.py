@@ -133,7 +133,7 @@ def test_a_client_that_goes_away_behind_a_pipelined_call_cancels_its_frames(serv
     served.stand_in.delay_s = lambda call: 0.5
     with served.stream(burst=4, period_ms=500, deadline_ms=5_000) as stream, served.connect() as busy:
         busy.sendall(post(stream, FRAME))
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+        served.wait_until_running()
         with served.connect() as peer:
             peer.sendall(post(stream, FRAME) + head("GET", "/v2/health/live"))
             wait_until(lambda: books(served, stream)["accepted"] == 2, "it did not come in")

@@ -137,7 +137,7 @@ def test_a_frame_that_expires_alone_is_a_504(served):
     served.stand_in.delay_s = lambda call: 0.3
     with served.stream(deadline_ms=100, period_ms=50) as stream, ThreadPoolExecutor(2) as pool:
         busy = pool.submit(served.http.post, stream["frames_url"], content=FRAME)
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+        served.wait_until_running()
         document = problem(served.http.post(stream["frames_url"], content=FRAME), 504, "frame_expired")
         assert document["result"]["outcome"] == "expired"
         assert document["result"]["outputs"] is None
@@ -150,7 +150,7 @@ def test_frames_that_expire_together_are_results(served):
     served.stand_in.delay_s = lambda call: 0.3
     with served.stream(deadline_ms=100, period_ms=50) as stream, ThreadPoolExecutor(2) as pool:
         busy = pool.submit(served.http.post, stream["frames_url"], content=FRAME)
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+        served.wait_until_running()
         answer = served.http.post(stream["frames_url"], content=FRAME * 2)
         assert answer.status_code == 200
         assert [result["outcome"] for result in answer.json()["results"]] == ["expired", "expired"]
@@ -173,7 +173,7 @@ def test_a_client_that_goes_away_cancels_its_frames(served):
     before = len(served.stand_in.log("infer"))
     with served.stream(deadline_ms=2_000, period_ms=1_000) as stream, ThreadPoolExecutor(2) as pool:
         busy = pool.submit(served.http.post, stream["frames_url"], content=FRAME)
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+        served.wait_until_running()
         with served.connect() as connection:
             head = f"POST {stream['frames_url']} HTTP/1.1\r\nHost: x\r\nContent-Length: 384\r\n\r\n"
             connection.sendall(head.encode() + FRAME * 2)
@@ -189,7 +189,7 @@ def test_a_client_that_goes_away_too_late_wastes_nothing_but_the_answer(served):
         with served.connect() as connection:
             head = f"POST {stream['frames_url']} HTTP/1.1\r\nHost: x\r\nContent-Length: 192\r\n\r\n"
             connection.sendall(head.encode() + FRAME)
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "the frame was not dispatched")
+            served.wait_until_running()
         wait_until(lambda: books(served, stream)["outcomes"]["met"] == 1, "the frame has no outcome")
 
 

@@ -95,7 +95,7 @@ def test_a_stop_answers_everybody_and_leaves_nothing():
         served.stand_in.delay_s = lambda call: 1.5
         busy = threading.Thread(target=ask, args=("busy", "POST", stream["frames_url"]), kwargs={"content": FRAME})
         busy.start()
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+        served.wait_until_running()
         frames = threading.Thread(target=ask, args=("frames", "POST", stream["frames_url"]), kwargs={"content": FRAME})
         poll = threading.Thread(
             target=ask, args=("poll", "GET", stream["results_url"]), kwargs={"params": {"timeout_ms": 20_000}}
@@ -155,7 +155,7 @@ def test_an_impatient_stop_cuts_the_grace_short(caplog):
 
     busy = threading.Thread(target=send)
     busy.start()
-    wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+    served.wait_until_running()
     waiting = threading.Thread(target=send)
     waiting.start()
     wait_until(lambda: books(served, stream)["accepted"] == 4, "the frames did not come in")

@@ -85,7 +85,7 @@ def test_newest_frames_replace_those_that_wait(served):
     fields = {"on_late": "newest", "period_ms": 50, "deadline_ms": 2_000}
     with served.stream(**fields) as stream, ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, served, stream)
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "it does not run")
+        served.wait_until_running()
         for _ in range(3):
             time.sleep(0.06)
             assert post(served, stream, wait="false").status_code == 202
@@ -104,7 +104,7 @@ def test_a_call_whose_frame_was_superseded_is_told_so(served):
     served.stand_in.delay_s = lambda call: 0.3
     with served.stream(on_late="newest", period_ms=50, deadline_ms=2_000) as stream, ThreadPoolExecutor(2) as pool:
         first = pool.submit(post, served, stream)
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "it does not run")
+        served.wait_until_running()
         time.sleep(0.06)
         second = pool.submit(post, served, stream)
         wait_until(lambda: state(served, stream)["in_flight"] == 2, "it does not wait")
@@ -130,7 +130,7 @@ class TestBestEffort:
         served.stand_in.delay_s = lambda call: 0.3
         with served.stream(service_class="best_effort", deadline_ms=5_000) as stream:
             assert post(served, stream, wait="false").status_code == 202
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "it does not run")
+            served.wait_until_running()
             assert post(served, stream, 4, wait="false").status_code == 202
             answer = post(served, stream)
             problem(answer, 503, "best_effort_full")
@@ -143,7 +143,7 @@ class TestBestEffort:
         served.stand_in.delay_s = lambda call: 0.5
         with served.stream(service_class="best_effort", deadline_ms=100) as stream, ThreadPoolExecutor(1) as pool:
             running = pool.submit(post, served, stream)
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "it does not run")
+            served.wait_until_running()
             began = time.monotonic()
             problem(post(served, stream), 504, "frame_expired")
             assert time.monotonic() - began < 0.4, "on time, though the device is busy"

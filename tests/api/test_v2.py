@@ -177,7 +177,7 @@ def test_a_time_out_is_answered_on_time(served):
     served.stand_in.delay_s = lambda call: 0.6
     first = threading.Thread(target=lambda: infer(served, binary([small(1)], FRAME)))
     first.start()
-    wait_until(lambda: served.gateway.view().running, "the first does not run")
+    served.wait_until_running()
     began = time.monotonic()
     document = v2_error(infer(served, binary([small(1)], FRAME, timeout=100_000)), 504, "frame_expired")
     took = time.monotonic() - began
@@ -195,14 +195,14 @@ def test_a_caller_that_goes_leaves_the_queue(served, opaque):
     cancelled = served.counters()["framegate_frames_total", "echo", "cancelled"]
     first = threading.Thread(target=lambda: infer(served, binary([small(1)], FRAME)))
     first.start()
-    wait_until(lambda: served.gateway.view().running, "the first does not run")
+    served.wait_until_running()
     call = binary([tensor(shape, size=size)], bytes(size))
     with contextlib.closing(served.connect()) as connection:
         head = f"POST /v2/models/echo/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(call['content'])}\r\n"
         connection.sendall((head + f"{HEADER}: {call['headers'][HEADER]}\r\n\r\n").encode() + call["content"])
-        wait_until(lambda: served.gateway.view().models["echo"].in_flight == 2, "the second does not wait")
+        wait_until(lambda: served.view().models["echo"].in_flight == 2, "the second does not wait")
         connection.shutdown(socket.SHUT_RDWR)
-    wait_until(lambda: served.gateway.view().models["echo"].in_flight == 1, "the second still waits")
+    wait_until(lambda: served.view().models["echo"].in_flight == 1, "the second still waits")
     first.join()
     assert len(calls(served)) == before + 1
     assert served.counters()["framegate_frames_total", "echo", Outcome.CANCELLED] == cancelled + 1
@@ -340,7 +340,7 @@ def test_a_triton_that_goes_under_a_call_is_not_there(shape):
         call = binary([tensor([1, *shape], size=size)], bytes(size))
         waiting = threading.Thread(target=lambda: answers.append(infer(served, call)))
         waiting.start()
-        wait_until(lambda: served.gateway.view().running, "it does not run")
+        served.wait_until_running()
         served.run(served.stand_in.stop())
         waiting.join()
         v2_error(answers[0], 503, "triton_unavailable")

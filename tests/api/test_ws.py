@@ -62,7 +62,7 @@ def test_results_come_in_the_order_in_which_frames_end(served):
     served.stand_in.delay_s = lambda call: 0.6
     with served.stream(period_ms=20, deadline_ms=200) as stream, socket_of(served, stream) as socket:
         socket.send(FRAME)
-        wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+        served.wait_until_running()
         time.sleep(0.05)
         socket.send(FRAME)
         found = answers(socket, 2)
@@ -185,7 +185,7 @@ def test_the_frames_of_a_client_that_goes_are_cancelled(served, way):
     with served.stream(burst=8, deadline_ms=10_000) as stream:
         with socket_of(served, stream) as socket:
             socket.send(FRAME)
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+            served.wait_until_running()
             for _ in range(3):
                 socket.send(FRAME)
             wait_until(lambda: books(served, stream)["accepted"] == 4, "they did not come in")
@@ -266,7 +266,7 @@ def test_an_engine_that_fails_is_said_frame_by_frame(caplog):
         served.stand_in.delay_s = lambda call: 1.0
         with socket_of(served, stream) as socket:
             socket.send(FRAME)
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+            served.wait_until_running()
             socket.send(FRAME)
             wait_until(lambda: books(served, stream)["accepted"] == 2, "it did not come in")
             served.call(served.gateway._parts.delivery.give_up)

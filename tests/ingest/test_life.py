@@ -127,7 +127,7 @@ def test_frames_of_a_killed_process_are_cancelled_as_those_of_clients_that_go_aw
             socket_of(served, stream) as opened,
         ):
             opened.send(FRAME)
-            wait_until(lambda: served.call(lambda: served.gateway.view().running), "the device is not busy")
+            served.wait_until_running()
             for _ in range(3):
                 opened.send(FRAME)
             wait_until(lambda: books(served, stream)["accepted"] == 4, "they did not come in")
