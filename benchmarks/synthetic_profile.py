@@ -50,7 +50,8 @@ def text(found: dict[str, Any]) -> str:
     """Return the file's text, an entry a line."""
     head = {name: value for name, value in found.items() if name not in {"entries", "models"}}
     entries = ",\n".join("  " + json.dumps(entry) for entry in found["entries"])
-    return json.dumps(head)[:-1] + ', "models": [], "entries": [\n' + entries + "\n]}\n"
+    models = json.dumps(found["models"])
+    return f'{json.dumps(head)[:-1]}, "models": {models}, "entries": [\n{entries}\n]}}\n'
 
 
 def main() -> None:
